@@ -1,0 +1,32 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench clean
+
+demo: $(READY)  ## learn an invented world, ask it questions, write a report
+	$(BIN)/recollect demo --out recollect-demo
+
+test: $(READY)  ## all tests and doctests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## ratios against references, measured in one run
+	$(BIN)/python benchmarks/evaluation.py
+
+clean:
+	rm -rf $(VENV) recollect-demo
+
+# torch first and by its exact pin: a range would fetch a build with gigabytes of accelerator libraries
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recollect needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt) -c constraints.txt
+	$(BIN)/python -m pip install --quiet -e '.[dev]' -c constraints.txt
+	touch $(READY)

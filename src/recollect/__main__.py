@@ -1,0 +1,5 @@
+"""`python -m recollect`."""
+
+from recollect.cli import main
+
+main()

@@ -1,0 +1,198 @@
+"""A trained memory as a directory, and an unfinished run as one file; both appear whole or not at all.
+
+A bundle holds `weights.safetensors`, `memory.json`, `entities`, `predicates`, `times` and `facts.parquet`.
+It is written beside its place, flushed, and renamed; every file's digest is in `memory.json`, which
+carries its own. Nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from recollect.errors import UserError
+from recollect.facts import SLOTS, SPLITS, EpisodicGraph, Facts, Vocabulary
+from recollect.times import GRAINS, TimeAxis
+
+FORMAT = 1
+WEIGHTS, ABOUT = "weights.safetensors", "memory.json"
+TABLES = ("entities.parquet", "predicates.parquet", "times.parquet", "facts.parquet")
+
+
+def write_bundle(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    graph: EpisodicGraph,
+    about: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write a bundle to `path`; an existing one is replaced only with `overwrite`."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; choose another place or overwrite it (overwrite=True, --force)")
+    if path.exists() and not (path / ABOUT).is_file():
+        raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        _write_files(temporary, weights, graph, about)
+        old = path.with_name(f".{path.name}.{os.getpid()}.old")
+        if path.exists():
+            path.rename(old)
+        temporary.rename(path)
+        _sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str, Any]]:
+    """Weights, graph and description of a bundle, after every digest has been checked."""
+    about = _read_about(path)
+    for name in (WEIGHTS, *TABLES):
+        file = path / name
+        if not file.is_file():
+            raise UserError(f"{path}: {name} is missing, so this memory is incomplete; restore it or train again")
+        if _digest(file) != about["files"].get(name):
+            raise UserError(
+                f"{file}: the content is not what was saved (its digest differs); restore it or train again"
+            )
+    try:
+        weights = safetensors.torch.load_file(path / WEIGHTS)
+        graph = _read_graph(path, about)
+    except (safetensors.SafetensorError, pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
+    return weights, graph, about
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+    """Replace the checkpoint at `path` in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        ready = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+        safetensors.torch.save_file(ready, temporary, metadata={"run": json.dumps(plain)})
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            plain: dict[str, Any] = json.loads((file.metadata() or {})["run"])
+            return {name: file.get_tensor(name) for name in file.keys()}, plain  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
+
+
+def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> None:
+    safetensors.torch.save_file({name: tensor.contiguous().cpu() for name, tensor in weights.items()}, folder / WEIGHTS)
+    frames = (
+        pl.DataFrame({"label": graph.entities.labels}, schema={"label": pl.String}),
+        pl.DataFrame({"label": graph.predicates.labels}, schema={"label": pl.String}),
+        pl.DataFrame({"label": graph.times.labels}, schema={"label": pl.String}),
+        pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()]),
+    )
+    for name, frame in zip(TABLES, frames, strict=True):
+        frame.write_parquet(folder / name)
+    times = {"grain": graph.times.grain, "first": graph.times.first, "size": graph.times.size, "step": graph.times.step}
+    data = {"name": graph.name, "fingerprint": graph.fingerprint, "duplicates": graph.duplicates, "times": times}
+    full = {"format": FORMAT, **about, "data": data, "splits": list(graph.splits)}
+    full["files"] = {name: _digest(folder / name) for name in (WEIGHTS, *TABLES)}
+    full["digest"] = _digest_of(full)
+    (folder / ABOUT).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name in (WEIGHTS, *TABLES, ABOUT):
+        _sync(folder / name)
+    _sync(folder)
+
+
+def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
+    columns: dict[str, Any] = {slot: facts.column(slot).numpy() for slot in SLOTS}
+    value = None if facts.value is None else facts.value.numpy()
+    weight = None if facts.weight is None else facts.weight.numpy()
+    return pl.DataFrame(columns).with_columns(
+        split=pl.lit(split),
+        value=pl.lit(None, pl.Boolean) if value is None else pl.Series(value),
+        weight=pl.lit(None, pl.Float32) if weight is None else pl.Series(weight),
+    )
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise UserError(f"{path}: no such memory; give a directory that `recollect train --out` or Memory.save wrote")
+    file = path / ABOUT
+    if not file.is_file():
+        raise UserError(f"{path}: not a memory, for it has no {ABOUT}; give a directory that was saved as one")
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        given = about.pop("digest")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{file}: not readable as the description of a memory; restore it or train again") from error
+    if about.get("format") != FORMAT:
+        raise UserError(
+            f"{file}: format {about.get('format')!r}; this version reads format {FORMAT}: use a matching one"
+        )
+    if given != _digest_of(about):
+        raise UserError(f"{file}: the content is not what was saved (its digest differs); restore it or train again")
+    return dict(about)
+
+
+def _read_graph(path: Path, about: Mapping[str, Any]) -> EpisodicGraph:
+    labels = {name: pl.read_parquet(path / name)["label"].to_list() for name in TABLES[:2]}
+    data = about["data"]
+    times = TimeAxis(**data["times"])
+    if times.grain not in GRAINS:
+        raise ValueError(f"unknown grain {times.grain!r}")
+    frame = pl.read_parquet(path / TABLES[3])
+    splits = {name: _read_facts(frame.filter(pl.col("split") == name)) for name in about["splits"] if name in SPLITS}
+    entities, predicates = (
+        Vocabulary(kind, tuple(labels[name])) for kind, name in zip(("entity", "predicate"), TABLES[:2], strict=True)
+    )
+    graph = EpisodicGraph(entities, predicates, times, splits, data["name"], data["duplicates"])
+    if graph.fingerprint != data["fingerprint"]:
+        raise ValueError("its facts are not those it was trained on")
+    return graph
+
+
+def _read_facts(frame: pl.DataFrame) -> Facts:
+    columns = [torch.from_numpy(frame[slot].to_numpy(writable=True)) for slot in SLOTS]
+    value = weight = None
+    if frame.height and frame["value"].null_count() == 0:
+        value = torch.tensor(frame["value"].to_list())
+    if frame.height and frame["weight"].null_count() == 0:
+        weight = torch.from_numpy(frame["weight"].to_numpy(writable=True))
+    return Facts(Facts.from_columns(*columns).ids, value, weight)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _digest_of(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Make sure that a file or a directory's entries have reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,454 @@
+"""The command line: thin, labelled, and calm about mistakes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from recollect.errors import UserError
+
+app = typer.Typer(
+    help="Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Named datasets and files of facts.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Tell columns: subject=NAME,…; in a file without a header, subject=0,….")
+]
+Grain = Annotated[str | None, typer.Option(help="Time grain: year, month, week, day, hour or ordinal.")]
+Static = Annotated[bool, typer.Option("--static", help="Read triples without time.")]
+MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR")]
+Data = Annotated[str, typer.Argument(help="A dataset name, a file, or a folder with train/valid/test files.")]
+
+CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's is one sentence and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("recollect-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the world and of learning.")] = 0,
+) -> None:
+    """Learn an invented world, ask it who, what, whom and when, and write a report with figures.
+
+    Example: `recollect demo`
+    """
+    from recollect import demo as show
+    from recollect.memory import Memory
+
+    console = Console()
+    learning = show.start(seed)
+    graph = learning.graph
+    sizes = graph.sizes
+    console.print(
+        f"A world of {sizes['entity']} entities, {sizes['predicate']} predicates, {sizes['time']} months: "
+        f"{len(graph.facts):,} facts, {len(graph.split('test')):,} of them withheld."
+    )
+    for _ in _shown(learning):
+        pass
+    memory = Memory.of(learning)
+    asked = list(show.questions(memory, seed=seed))
+    for question in asked:
+        console.print(f"\n[bold]{question.word}[/]  {_plain(question.text)}")
+        for label, _, probability, _ in question.answers.rows():
+            mark = "[green]✓ true[/]" if label in question.truth else ""
+            console.print(f"   {probability:6.1%}  {_plain(label)}  {mark}", highlight=False)
+    report = memory.evaluate("test")
+    console.print()
+    console.print(_figure_table(report))
+    files = show.write_report(memory, report, asked, out)
+    memory.save(out / "world.memory", overwrite=True)
+    console.print(f"\nReport: {files[0]}   memory: {out / 'world.memory'}", soft_wrap=True)
+    who = graph.table(graph.split("test")).row(0, named=True)
+    console.print(
+        f"Ask it yourself: recollect recall {out / 'world.memory'} --subject '{who['subject']}' "
+        f"--predicate '{who['predicate']}' --time {who['time']}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+@data_app.command("list")
+def data_list(as_json: Json = False) -> None:
+    """List the named datasets.
+
+    Example: `recollect data list`
+    """
+    from recollect.sources import DATASETS
+
+    rows = [{"name": name, "about": entry.about} for name, entry in DATASETS.items()]
+    _print(rows, as_json)
+
+
+@data_app.command("show")
+def data_show(
+    data: Data,
+    columns: Columns = None,
+    grain: Grain = None,
+    static: Static = False,
+    as_json: Json = False,
+) -> None:
+    """Show the sizes, splits and times of a dataset, a file or a folder, and a few of its facts.
+
+    Example: `recollect data show events.csv --grain month`
+    """
+    from recollect.episodes import current, ends, starts
+
+    graph = _graph(data, columns, grain, static)
+    about = {
+        "name": graph.name,
+        **{f"{name}s" if name != "entity" else "entities": size for name, size in graph.sizes.items()},
+        "facts": {name: len(facts) for name, facts in graph.splits.items()},
+        "duplicates": graph.duplicates,
+        "from": graph.times.label(0),
+        "to": graph.times.label(len(graph.times) - 1),
+        "grain": graph.times.grain,
+        "starts": len(starts(graph)),
+        "ends": len(ends(graph)),
+        "current": len(current(graph).true()),
+    }
+    if as_json:
+        typer.echo(json.dumps(about, ensure_ascii=False))
+        return
+    console = Console()
+    table = Table(show_header=False, box=None)
+    for name, value in about.items():
+        shown = "  ".join(f"{k} {v:,}" for k, v in value.items()) if isinstance(value, dict) else f"{value}"
+        table.add_row(name, _plain(shown))
+    console.print(table)
+    _print(graph.table(graph.facts[:5]).to_dicts(), False)
+
+
+@app.command()
+def train(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Where the memory is written.")],
+    model: Annotated[str, typer.Option(help="See `recollect models`.")] = "complex",
+    rank: Annotated[int, typer.Option(help="Length of the latent vectors.")] = 100,
+    predicate_rank: Annotated[int | None, typer.Option(help="Of predicates, where the model allows it.")] = None,
+    time_rank: Annotated[int | None, typer.Option(help="Of times, where the model allows it.")] = None,
+    form: Annotated[str, typer.Option(help="episodic (s p o t) or semantic (s p o).")] = "episodic",
+    recipe: Annotated[str, typer.Option(help="Named settings, which the options below change.")] = "paper",
+    loss: Annotated[str | None, typer.Option(help="logistic or ranking.")] = None,
+    margin: Annotated[float | None, typer.Option(help="Of the ranking loss.")] = None,
+    negatives: Annotated[str | None, typer.Option(help="Corruptions per fact and slot: s=1,p=0,o=1,t=0.")] = None,
+    avoid_known: Annotated[bool | None, typer.Option(help="Never corrupt a fact into a known one.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of Adam.")] = None,
+    l2: Annotated[float | None, typer.Option(help="λ of λ‖P‖² beside the summed loss.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Facts a step.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="At most.")] = None,
+    validate_every: Annotated[int | None, typer.Option(help="Epochs between validations and checkpoints.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Validations without a better MRR before stopping.")] = None,
+    split: Annotated[str, typer.Option(help="Of a single file: random, time or none.")] = "random",
+    entities: Annotated[int | None, typer.Option(help="Keep the most frequent ones only (random split).")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same memory.")] = 0,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps …")] = "cpu",
+    columns: Columns = None,
+    grain: Grain = None,
+    static: Static = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, bit for bit.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is at --out, and start anew.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Learn a graph and save the memory. Ctrl-C keeps the run; the same command with --resume continues it.
+
+    Example: `recollect train world --model cont --rank 16 --epochs 50 --out world.memory`
+    """
+    from dataclasses import replace
+
+    from recollect.learning import Learning
+    from recollect.memory import Memory
+    from recollect.models import Ranks
+    from recollect.negatives import parse_negatives
+    from recollect.recipes import RECIPES
+
+    partial = out.with_name(out.name + ".partial")
+    _check_out(out, partial, resume, force)
+    if recipe not in RECIPES:
+        raise UserError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
+    told = {
+        "loss": loss,
+        "margin": margin,
+        "negatives": parse_negatives(negatives) if negatives is not None else None,
+        "avoid_known": avoid_known,
+        "learning_rate": learning_rate,
+        "l2": l2,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "validate_every": validate_every,
+        "patience": patience,
+    }
+    chosen = replace(RECIPES[recipe], **{name: value for name, value in told.items() if value is not None})
+    graph = _split(_graph(data, columns, grain, static), split, entities, seed)
+    learning = Learning(
+        graph,
+        model=model,
+        ranks=Ranks.of(rank, predicate=predicate_rank, time=time_rank),
+        recipe=chosen,
+        seed=seed,
+        form=form,
+        dtype=dtype,
+        device=device,
+    )
+    if resume and partial.exists():
+        learning.resume_(partial)
+    began = time.monotonic()
+    _run(learning, partial)
+    memory = Memory.of(learning)
+    memory.save(out, overwrite=force)
+    partial.unlink(missing_ok=True)
+    training = memory.about["training"]
+    summary = {
+        "out": str(out),
+        "epochs": training["epochs"],
+        "best_epoch": training["best_epoch"],
+        "valid_mrr": training["valid_mrr"],
+        "loss": training["history"][-1]["loss"],
+        "parameters": sum(p.numel() for p in memory.model.parameters()),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        quality = "" if summary["valid_mrr"] is None else f", validation MRR {summary['valid_mrr']:.3f}"
+        typer.echo(f"{out}: best of {summary['epochs']} epochs was {summary['best_epoch']}{quality}")
+
+
+@app.command()
+def evaluate(
+    memory: MemoryDir,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    slots: Annotated[str | None, typer.Option(help="Some of s, p, o, t; all that the model has if left out.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Rank the facts of a split among all candidates of every slot, filtered and raw.
+
+    Example: `recollect evaluate world.memory --split test --slots so`
+    """
+    from recollect.memory import load
+
+    report = load(memory).evaluate(split, slots)
+    if as_json:
+        typer.echo(json.dumps(report))
+        return
+    console = Console()
+    console.print(_figure_table(report))
+    table = Table("slot", "log loss of σ(θ)", "calibrated", title="Reliability of probabilities")
+    for slot, both in report["calibration"].items():
+        table.add_row(slot, f"{both['before']['log_loss']:.4f}", f"{both['after']['log_loss']:.4f}")
+    console.print(table)
+
+
+@app.command()
+def recall(
+    memory: MemoryDir,
+    subject: Annotated[str | None, typer.Option(help="Who.")] = None,
+    predicate: Annotated[str | None, typer.Option(help="What.")] = None,
+    object: Annotated[str | None, typer.Option(help="Whom.")] = None,
+    time: Annotated[str | None, typer.Option(help="When.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Recall the one part that is left out of a fact.
+
+    Example: `recollect recall world.memory --predicate "President of" --object Brealland --time 2004-05`
+    """
+    from recollect.memory import load
+
+    table = load(memory).recall(subject=subject, predicate=predicate, object=object, time=time, top=top)
+    rows = table.to_dicts()
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    _print([row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows], False)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the models with their equations.
+
+    Example: `recollect models`
+    """
+    from recollect.models import FORMS, MODELS
+
+    rows = [
+        {
+            "model": name,
+            "equation": (model.__doc__ or "").strip().rstrip("."),
+            "forms": " ".join(form for form in FORMS if getattr(model, form)),
+        }
+        for name, model in MODELS.items()
+    ]
+    _print(rows, as_json)
+
+
+def _graph(data: str, columns: str | None, grain: str | None, static: bool) -> Any:
+    """A named dataset, or what a file or folder holds."""
+    from recollect.sources import DATASETS, dataset
+    from recollect.sources.tables import read
+
+    if data in DATASETS and not Path(data).exists():
+        return dataset(data)
+    if not Path(data).exists():
+        raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
+    return read(data, columns=_parse_columns(columns), grain=grain, static=static)
+
+
+def _parse_columns(text: str | None) -> dict[str, str | int]:
+    columns: dict[str, str | int] = {}
+    for word in (text or "").split(","):
+        role, equals, name = word.partition("=")
+        if word and not equals:
+            raise UserError(f"cannot read --columns {word!r}; write role=name, like subject=who,time=when")
+        if word:
+            columns[role.strip()] = int(name) if name.isdecimal() else name
+    return columns
+
+
+def _split(graph: Any, how: str, entities: int | None, seed: int) -> Any:
+    from recollect.episodes import split_by_time, split_randomly
+
+    if how not in ("random", "time", "none"):
+        raise UserError(f"unknown split {how!r}; choose random, time or none")
+    if len(graph.splits) > 1 or how == "none":
+        return graph
+    return split_by_time(graph) if how == "time" else split_randomly(graph, entities=entities, seed=seed)
+
+
+def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
+    if resume and force:
+        raise UserError("--resume continues a run and --force discards it; give one of them")
+    if out.exists() and not force:
+        raise UserError(f"{out} exists; choose another --out, or replace it with --force")
+    if partial.exists() and not (resume or force):
+        raise UserError(f"{partial} is an unfinished run; continue it with --resume or discard it with --force")
+
+
+def _run(learning: Any, partial: Path) -> None:
+    """Train to the end with a progress bar, keeping the run now and then and when interrupted."""
+    from recollect.training import Epoch
+
+    kept = time.monotonic()
+    with _stop_signals() as stopped:
+        for record in _shown(learning):
+            due = isinstance(record, Epoch) and record.epoch % learning.recipe.validate_every == 0
+            if stopped or due or time.monotonic() - kept > CHECKPOINT_SECONDS:
+                learning.keep(partial)
+                kept = time.monotonic()
+            if stopped:
+                typer.echo(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
+                raise typer.Exit(130)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """A list that Ctrl-C or a termination request is noted in; a second one interrupts at once."""
+    noted: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        noted.append(number)
+        if len(noted) > 1:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _shown(learning: Any) -> Iterator[Any]:
+    """The records of a run, with a progress bar on standard error."""
+    from recollect.training import Epoch
+
+    facts, epochs = len(learning.training.facts), learning.recipe.epochs
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]} facts/s"),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TextColumn("valid MRR {task.fields[mrr]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        mrr = next((f"{h.mrr:.3f}" for h in reversed(learning.history) if h.mrr is not None), "–")
+        done = learning.training.epoch * facts
+        task = progress.add_task(
+            "learn",
+            total=epochs * facts,
+            completed=done,
+            epoch=learning.training.epoch,
+            epochs=epochs,
+            rate="–",
+            loss=0,
+            mrr=mrr,
+        )
+        for record in learning:
+            if isinstance(record, Epoch):
+                mrr = mrr if record.mrr is None else f"{record.mrr:.3f}"
+                progress.update(task, epoch=record.epoch, mrr=mrr)
+            else:
+                speed = progress.tasks[0].speed
+                progress.update(
+                    task,
+                    completed=record.epoch * facts + record.seen,
+                    loss=record.loss,
+                    rate="–" if speed is None else f"{speed:,.0f}",
+                )
+            yield record
+
+
+def _figure_table(report: dict[str, Any]) -> Table:
+    table = Table("slot", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank", "adjusted", "raw MRR")
+    table.title = f"Filtered ranks of {report['facts']:,} {report['split']} facts"
+    for slot, figures in report["filtered"].items():
+        shares = (f"{figures[key]:.3f}" for key in ("mrr", "hits@1", "hits@3", "hits@10"))
+        adjusted = f"{figures['adjusted_mean_rank_index']:.3f}"
+        table.add_row(slot, *shares, f"{figures['mean_rank']:.1f}", adjusted, f"{report['raw'][slot]['mrr']:.3f}")
+    return table
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    table = Table(*(rows[0] if rows else ()))
+    for row in rows:
+        table.add_row(*(_plain(str(value)) for value in row.values()))
+    Console().print(table)
+
+
+def _plain(text: str) -> str:
+    """Labels may hold square brackets, which are not markup."""
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,168 @@
+"""The demonstration: learn the world, ask it who, what, whom and when, and write a report with figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+
+from recollect.episodes import current
+from recollect.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts
+from recollect.learning import Learning
+from recollect.memory import Memory
+from recollect.plots import fact_over_time, learning_curves
+from recollect.recipes import Recipe
+from recollect.sources import dataset
+
+MODEL, RANK = "complex", 64
+RECIPE = Recipe(learning_rate=3e-3, l2=0.03, epochs=60, validate_every=5, patience=3)
+_WORDS = {"s": "Who?", "p": "What?", "o": "Whom?", "t": "When?"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A withheld fact with one slot hidden, what was recalled, and what is true."""
+
+    word: str
+    text: str
+    answers: pl.DataFrame
+    truth: set[str]
+
+
+def start(seed: int = 0) -> Learning:
+    """The run that the demonstration shows."""
+    return Learning(dataset("world", seed=seed), model=MODEL, ranks=RANK, recipe=RECIPE, seed=seed)
+
+
+def questions(memory: Memory, *, top: int = 3, seed: int = 0) -> Iterator[Question]:
+    """One question a slot, each about another fact of the test split, which the model has never seen."""
+    test = memory.graph.split("test")
+    offices = test[torch.tensor(["of" in label for label in memory.graph.predicates.take(test.p)])]
+    states = test[torch.tensor(["with" in label for label in memory.graph.predicates.take(test.p)])]
+    generator = torch.Generator().manual_seed(seed)
+    for slot, facts in (("s", offices), ("p", states), ("o", states), ("t", offices)):
+        fact = facts[torch.randint(len(facts), (1,), generator=generator)]
+        labels = memory.graph.table(fact).row(0, named=True)
+        given = {name: label for name, label in labels.items() if name != SLOT_NAMES[slot]}
+        shown = ["?" if other == slot else labels[SLOT_NAMES[other]] for other in SLOTS]
+        yield Question(
+            word=_WORDS[slot],
+            text=" · ".join(shown),
+            answers=memory.recall(**given, top=top),
+            truth=truth(memory, fact, slot),
+        )
+
+
+def truth(memory: Memory, fact: Facts, slot: str) -> set[str]:
+    """Every label that completes the question to a fact of the world, withheld or not."""
+    _, ids = memory.known.find(fact, slot)
+    return set(memory.graph.axis(slot).take(ids))
+
+
+def known_now(graph: EpisodicGraph) -> pl.DataFrame:
+    """Who holds the presidencies at the last time: the answer to "now" that the world itself gives."""
+    holds = current(graph).true()
+    table = graph.table(holds)
+    return table.filter(pl.col("predicate") == "President of").select("object", "subject").sort("object")
+
+
+def figure_rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
+    """MRR, Hits@1, @3, @10 and the chance-adjusted mean rank of every slot, as text."""
+    keys = ("mrr", "hits@1", "hits@3", "hits@10", "adjusted_mean_rank_index")
+    return [(name, *(f"{figures[key]:.3f}" for key in keys)) for name, figures in report["filtered"].items()]
+
+
+def write_report(memory: Memory, report: dict[str, Any], asked: list[Question], folder: Path) -> list[Path]:
+    """Write `report.md` and its figures; returns the files, the report first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    history = memory.about["training"]["history"]
+    learning_curves(history, folder / "learning.png")
+    subject, predicate, country = _a_presidency(memory)
+    holds = _times_of(memory.graph, subject, predicate, country)
+    table = memory.probabilities(subject, predicate, country)
+    fact_over_time(table, holds, f"{subject} · {predicate} · {country}", folder / "fact-over-time.png")
+    text = _report_text(memory, report, asked, (subject, predicate, country))
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    return [folder / name for name in ("report.md", "learning.png", "fact-over-time.png")]
+
+
+def _a_presidency(memory: Memory) -> tuple[str, str, str]:
+    """The president whose term has the most withheld months: the most to infer."""
+    table = memory.graph.table(memory.graph.split("test")).filter(pl.col("predicate") == "President of")
+    counts = table.group_by("subject", "predicate", "object").len().sort(["len", "subject"], descending=[True, False])
+    subject, predicate, country, _ = counts.row(0)
+    return subject, predicate, country
+
+
+def _times_of(graph: EpisodicGraph, subject: str, predicate: str, object: str) -> set[str]:
+    facts = graph.facts
+    ids = (graph.entities.index(subject), graph.predicates.index(predicate), graph.entities.index(object))
+    rows = (facts.s == ids[0]) & (facts.p == ids[1]) & (facts.o == ids[2])
+    return set(graph.times.take(facts[rows].t))
+
+
+def _report_text(memory: Memory, report: dict[str, Any], asked: list[Question], fact: tuple[str, str, str]) -> str:
+    graph, training = memory.graph, memory.about["training"]
+    sizes = graph.sizes
+    lines = [
+        "# A world, remembered",
+        "",
+        f"An invented world of {sizes['entity']} entities, {sizes['predicate']} predicates and {sizes['time']} months "
+        f"({graph.times.label(0)} to {graph.times.label(len(graph.times) - 1)}): {len(graph.facts):,} facts, of which "
+        f"{len(graph.split('train')):,} were learned and {len(graph.split('test')):,} withheld for the figures below.",
+        "",
+        f"Model: {MODEL}, rank {RANK}, {training['epochs']} epochs, best after {training['best_epoch']} "
+        f"(validation MRR {training['valid_mrr']:.3f}).",
+        "",
+        "![loss and validation MRR against epochs](learning.png)",
+        "",
+        "## Questions about withheld facts",
+        "",
+        "| question | asked | recalled (probability) | true |",
+        "|---|---|---|---|",
+    ]
+    for q in asked:
+        recalled = ", ".join(f"{row[0]} ({row[2]:.2f}{' ✓' if row[0] in q.truth else ''})" for row in q.answers.rows())
+        listed = sorted(q.truth)
+        true = ", ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
+        lines.append(f"| {q.word} | {q.text} | {recalled} | {true} |")
+    lines += [
+        "",
+        "## How well it recalls",
+        "",
+        f"Filtered ranks of the {report['facts']:,} withheld facts among all candidates. The last column is the mean "
+        "rank, adjusted so that 0 is chance and 1 is perfect.",
+        "",
+        "| slot | MRR | Hits@1 | Hits@3 | Hits@10 | adjusted mean rank |",
+        "|---|---|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in figure_rows(report)),
+        "",
+        "Probabilities were calibrated on the validation split. Log loss on withheld facts and all their corruptions:",
+        "",
+        "| slot | σ(θ) | calibrated |",
+        "|---|---|---|",
+        *(
+            f"| {slot} | {both['before']['log_loss']:.4f} | {both['after']['log_loss']:.4f} |"
+            for slot, both in report["calibration"].items()
+        ),
+        "",
+        "## One fact over time",
+        "",
+        f"How likely it is, month by month, that {fact[0]} is {fact[1]} {fact[2]}; shaded where it is so.",
+        "",
+        f"![probability over time of {' '.join(fact)}](fact-over-time.png)",
+        "",
+        "## Now",
+        "",
+        f"Presidents at the last month, {graph.times.label(len(graph.times) - 1)}, as the world has it:",
+        "",
+        "| country | president |",
+        "|---|---|",
+        *(f"| {country} | {person} |" for country, person in known_now(graph).head(8).rows()),
+        "",
+    ]
+    return "\n".join(lines)

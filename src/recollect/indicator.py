@@ -1,0 +1,98 @@
+"""The indicator function of a model: one multilinear equation, parsed once, from which all scoring is derived.
+
+Notation: slots with their latent axes, then the axes of shared cores.
+
+    s:i p:j o:k t:l | lijk      θ = Σ_ijkl a_s[i] a_p[j] a_o[k] a_t[l] G[l,i,j,k]
+
+Lower-case letters are latent axes; `B` (batch) and `N` (candidates) are reserved. A slot may occur
+twice (Tree's time); its occurrences are then multiplied out when the slot is open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import opt_einsum
+from torch import Tensor
+
+from recollect.facts import SLOTS
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """θ as a sum over latent axes of a product of factors, one a slot, and cores.
+
+    >>> tree = Indicator.parse("t:a s:b p:cd o:e t:f | abc def")
+    >>> tree.equation(), tree.equation(open="t"), tree.axes("t")
+    ('Ba,Bb,Bcd,Be,Bf,abc,def->B', 'Bb,Bcd,Be,abc,def->Baf', 'af')
+    """
+
+    factors: tuple[tuple[str, str], ...]  # (slot, axes), in the order written
+    cores: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Indicator:
+        left, _, right = text.partition("|")
+        factors = []
+        for word in left.split():
+            slot, colon, axes = word.partition(":")
+            if slot not in SLOTS or not colon or not _is_axes(axes):
+                raise ValueError(f"cannot read factor {word!r} of {text!r}; write it like s:i or p:ij")
+            factors.append((slot, axes))
+        cores = tuple(right.split())
+        if not factors or not all(map(_is_axes, cores)):
+            raise ValueError(f"cannot read {text!r}; write it like 's:i p:j o:k t:l | lijk'")
+        seen = Counter("".join([*(axes for _, axes in factors), *cores]))
+        if lonely := [axis for axis, times in seen.items() if times == 1]:
+            raise ValueError(f"axis {', '.join(lonely)} of {text!r} occurs once; every axis joins two factors")
+        return cls(tuple(factors), cores)
+
+    @property
+    def slots(self) -> str:
+        """The slots of the equation, in the order s p o t."""
+        present = {slot for slot, _ in self.factors}
+        return "".join(slot for slot in SLOTS if slot in present)
+
+    def occurrences(self, slot: str) -> list[str]:
+        return [axes for other, axes in self.factors if other == slot]
+
+    def axes(self, slot: str) -> str:
+        """The latent axes of a slot, those of all its occurrences together."""
+        return "".join(dict.fromkeys("".join(self.occurrences(slot))))
+
+    def equation(self, open: str | None = None) -> str:
+        """The einsum of a score (B,), or of the query (B, axes) that waits for the open slot."""
+        terms = ["B" + axes for slot, axes in self.factors if slot != open]
+        return ",".join([*terms, *self.cores]) + "->B" + (self.axes(open) if open else "")
+
+    def contract(self, values: Mapping[str, Tensor], cores: Sequence[Tensor], open: str | None = None) -> Tensor:
+        """θ of each fact (B,), or with a slot open its query (B, axes); values[slot] is (B, axes of one occurrence)."""
+        operands = [*(values[slot] for slot, _ in self.factors if slot != open), *cores]
+        return einsum(self.equation(open), *operands)
+
+    def candidates(self, slot: str, value: Tensor) -> Tensor:
+        """What a query is multiplied with: the product of a slot's occurrences, (N, axes)."""
+        occurrences = self.occurrences(slot)
+        if len(occurrences) == 1:
+            return value
+        terms = ",".join("N" + axes for axes in occurrences)
+        return einsum(f"{terms}->N{self.axes(slot)}", *[value] * len(occurrences))
+
+
+def einsum(equation: str, *operands: Tensor) -> Tensor:
+    """Contract along the cheapest path, found once per equation and shapes."""
+    result: Tensor = _expression(equation, *(tuple(operand.shape) for operand in operands))(*operands)
+    return result
+
+
+@lru_cache(maxsize=512)
+def _expression(equation: str, *shapes: tuple[int, ...]) -> Any:
+    return opt_einsum.contract_expression(equation, *shapes, optimize="auto")
+
+
+def _is_axes(text: str) -> bool:
+    return text.isascii() and text.isalpha() and text.islower()

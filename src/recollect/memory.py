@@ -1,0 +1,182 @@
+"""A memory: labels in, labelled tables out."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from recollect.bundle import read_bundle, write_bundle
+from recollect.errors import UserError
+from recollect.facts import SLOT_NAMES, EpisodicGraph, Facts, parse_slot
+from recollect.known import Known
+from recollect.learning import DTYPES, Learning
+from recollect.metrics import Calibration, evaluate, reliability_report
+from recollect.models import Ranks, TensorModel, parse_model
+from recollect.recipes import Recipe
+
+
+class Memory:
+    """A learned graph that answers who, what, whom and when.
+
+    >>> from recollect import Memory, Recipe, dataset
+    >>> graph = dataset("world", countries=4, years=1)
+    >>> memory = Memory.learn(graph, model="distmult", rank=4, recipe=Recipe(epochs=2))
+    >>> memory.recall(subject=graph.entities.labels[0], predicate="Visits", time="2000-05", top=3).columns
+    ['object', 'score', 'probability', 'status']
+    """
+
+    def __init__(
+        self, model: TensorModel, graph: EpisodicGraph, calibration: Calibration, about: Mapping[str, Any]
+    ) -> None:
+        self.model, self.graph, self.calibration, self.about = model, graph, calibration, dict(about)
+        self.known = Known(graph.facts, graph.sizes)
+        self._learned = Known(self._as_modelled(graph.split("train")), graph.sizes)
+
+    @classmethod
+    def learn(
+        cls,
+        graph: EpisodicGraph,
+        *,
+        model: str = "complex",
+        rank: Ranks | int = 100,
+        recipe: Recipe | None = None,
+        seed: int = 0,
+        form: str = "episodic",
+        dtype: str = "float32",
+        device: str = "cpu",
+    ) -> Memory:
+        """Learn the train split, choosing the epoch and the probabilities on the valid split if there is one."""
+        learning = Learning(
+            graph, model=model, ranks=rank, recipe=recipe, seed=seed, form=form, dtype=dtype, device=device
+        )
+        for _ in learning:
+            pass
+        return cls.of(learning)
+
+    @classmethod
+    def of(cls, learning: Learning) -> Memory:
+        """What a finished run has learned."""
+        model, calibration, about = learning.result()
+        return cls(model, learning.graph, calibration, about)
+
+    def recall(
+        self,
+        *,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        time: str | int | date | None = None,
+        top: int = 10,
+    ) -> pl.DataFrame:
+        """The `top` most likely labels of the one slot left open.
+
+        Columns: the slot, its logit, the probability that it completes a true fact, and whether that
+        fact was *stored* (learned) or is *predicted*.
+        """
+        given = {"s": subject, "p": predicate, "o": object, "t": time}
+        query, slot = self._query(given)
+        with torch.no_grad():
+            scores = self.model.score_against(query.to(next(self.model.parameters()).device), slot)[0].cpu()
+        if scores.isnan().any():
+            raise UserError("this memory scores some answers as NaN; train it again with a lower learning rate")
+        best = scores.argsort(descending=True, stable=True)[: max(0, top)]
+        answers = Facts(query.ids.expand(len(best), -1)).with_slot(slot, best)
+        stored = self._learned.contains(self._as_modelled(answers)).tolist()
+        return pl.DataFrame(
+            {
+                SLOT_NAMES[slot]: self.graph.axis(slot).take(best),
+                "score": scores[best].double().tolist(),
+                "probability": self.calibration.probability(scores[best], slot).tolist(),
+                "status": ["stored" if known else "predicted" for known in stored],
+            },
+            schema_overrides={SLOT_NAMES[slot]: pl.String, "score": pl.Float64, "probability": pl.Float64},
+        )
+
+    def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
+        """The probability of a triple at every time, in order of time."""
+        table = self.recall(subject=subject, predicate=predicate, object=object, top=len(self.graph.times))
+        order = pl.DataFrame({"time": self.graph.times.labels})
+        return order.join(table, on="time", how="left", maintain_order="left")
+
+    def evaluate(self, split: str = "test", slots: str | None = None) -> dict[str, Any]:
+        """Filtered and raw MRR, Hits@n and mean ranks of every slot, and the reliability of probabilities."""
+        slots = self._slots(slots)
+        facts = self.graph.split(split).true()
+        if not len(facts):
+            raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
+        figures = evaluate(self.model, facts, known=self.known, slots=slots)
+        generator = torch.Generator().manual_seed(0)
+        calibration = reliability_report(
+            self.model, facts, self.calibration, known=self.known, slots=slots, generator=generator
+        )
+        return {"split": split, "facts": len(facts), **figures, "calibration": calibration}
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the memory to a directory that `recollect.load` reads."""
+        about = {
+            **self.model.spec(),
+            **self.about,
+            "calibration": {"scale": dict(self.calibration.scale), "shift": dict(self.calibration.shift)},
+            "versions": {name: version(name) for name in ("recollect", "torch")}
+            | {"python": platform.python_version()},
+        }
+        write_bundle(Path(path), self.model.state_dict(), self.graph, about, overwrite=overwrite)
+
+    def _slots(self, slots: str | None) -> str:
+        have = self.model.indicator.slots
+        if slots is None:
+            return have
+        wanted = "".join(dict.fromkeys(parse_slot(slot) for slot in slots))
+        if missing := [slot for slot in wanted if slot not in have]:
+            raise UserError(f"a {self.model.form} memory has no {SLOT_NAMES[missing[0]]}; choose slots among {have}")
+        if not wanted:
+            raise UserError(f"no slots to evaluate; choose some of {have}")
+        return wanted
+
+    def _query(self, given: Mapping[str, Any]) -> tuple[Facts, str]:
+        """The question as a fact with id 0 in its open slot, and that slot."""
+        slots = self.model.indicator.slots
+        if "t" not in slots and given["t"] is not None:
+            raise UserError("this is a semantic memory, which has no times; leave the time out")
+        open_slots = [slot for slot in slots if given[slot] is None]
+        if len(open_slots) != 1:
+            names = ", ".join(SLOT_NAMES[slot] for slot in slots)
+            raise UserError(f"recall fills one slot, and {len(open_slots)} are open; give all but one of {names}")
+        ids = [0 if given[slot] is None else self.graph.axis(slot).index(given[slot]) for slot in "spot"]
+        return Facts.of([tuple(ids)]), open_slots[0]  # type: ignore[list-item]
+
+    def _as_modelled(self, facts: Facts) -> Facts:
+        """Facts as the model tells them apart: a semantic one knows no times."""
+        return facts if "t" in self.model.indicator.slots else facts.with_slot("t", torch.zeros_like(facts.t))
+
+
+def load(path: str | Path) -> Memory:
+    """The memory that was saved at `path`, checked file by file."""
+    path = Path(path)
+    weights, graph, about = read_bundle(path)
+    try:
+        kind, ranks, dtype = parse_model(about["model"]), Ranks(**about["ranks"]), DTYPES[about["dtype"]]
+        _check_weights(weights, kind.shapes(graph.sizes, ranks, about["form"]), dtype)
+        model = kind(graph.sizes, ranks, form=about["form"], dtype=dtype)
+        calibration = Calibration(**about["calibration"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
+    model.load_state_dict(weights)
+    kept = {name: about[name] for name in ("recipe", "seed", "training") if name in about}
+    return Memory(model, graph, calibration, kept)
+
+
+def _check_weights(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
+    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if given != dict(shapes) or any(tensor.dtype != dtype for tensor in weights.values()):
+        raise ValueError("its weights do not have the shapes of its model")
+    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+        raise ValueError("its weights are not all finite numbers")

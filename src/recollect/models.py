@@ -1,0 +1,284 @@
+"""The seven models: each is its equation and, where needed, a lift; scoring of every slot is derived.
+
+A fact's factors are rows of three tables (entity, predicate, time); subject and object share one.
+`score` contracts all factors. `score_against` contracts all but the open slot's into a query and takes
+one real matrix product with the candidates, so both come from the same equation and cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from recollect.errors import UserError
+from recollect.facts import KINDS, SLOT_NAMES, Facts
+from recollect.indicator import Indicator
+
+FORMS = ("episodic", "semantic")
+QUERY_BYTES = 64 * 2**20  # without gradients, queries are built in pieces whose factors fit in this
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """The length of the latent vectors of entities, predicates and times.
+
+    >>> Ranks.of(40, time=10)
+    Ranks(entity=40, predicate=40, time=10)
+    """
+
+    entity: int
+    predicate: int
+    time: int
+
+    @classmethod
+    def of(cls, entity: int, *, predicate: int | None = None, time: int | None = None) -> Ranks:
+        """Predicates and times take the entities' rank unless told."""
+        return cls(
+            entity=entity,
+            predicate=entity if predicate is None else predicate,
+            time=entity if time is None else time,
+        )
+
+    def __post_init__(self) -> None:
+        if min(self.entity, self.predicate, self.time) < 1:
+            raise UserError(f"a rank is a whole number from 1; got {self}")
+
+
+class TensorModel(nn.Module):
+    """θ from an equation over the rows of three tables and shared cores."""
+
+    episodic: ClassVar[Indicator | None] = None
+    semantic: ClassVar[Indicator | None] = None
+    parts: ClassVar[int] = 1  # 2: a table holds real and imaginary parts
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        ranks: Ranks | int,
+        *,
+        form: str = "episodic",
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.sizes = dict(sizes)
+        self.ranks = ranks if isinstance(ranks, Ranks) else Ranks.of(ranks)
+        self.form = form
+        self.indicator = self.equation(form)
+        for name, shape in self.shapes(self.sizes, self.ranks, form).items():
+            weight = torch.empty(shape, dtype=dtype)
+            xavier_(weight, generator=generator)
+            self.register_parameter(name, nn.Parameter(weight.to(device)))
+
+    @classmethod
+    def equation(cls, form: str) -> Indicator:
+        """The model's equation in the episodic (s p o t) or semantic (s p o) form."""
+        if form not in FORMS:
+            raise UserError(f"unknown form {form!r}; choose one of {', '.join(FORMS)}")
+        indicator: Indicator | None = getattr(cls, form)
+        if indicator is None:
+            have = ", ".join(name for name, model in MODELS.items() if getattr(model, form))
+            raise UserError(f"{cls.__name__} has no {form} form; models that have one: {have}")
+        return indicator
+
+    @classmethod
+    def shapes(cls, sizes: Mapping[str, int], ranks: Ranks, form: str = "episodic") -> dict[str, tuple[int, ...]]:
+        """The shape of every parameter, by name, before any memory is taken."""
+        indicator = cls.equation(form)
+        length = {axis: cls._length(axis, indicator, ranks) for _, axes in indicator.factors for axis in axes}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for slot, axes in indicator.factors:
+            parts = (cls.parts,) if cls.parts > 1 else ()
+            shapes[KINDS[slot]] = (sizes[KINDS[slot]], *(length[axis] for axis in axes), *parts)
+        for number, axes in enumerate(indicator.cores):
+            shapes[f"core{number}"] = tuple(length[axis] for axis in axes)
+        return shapes
+
+    @classmethod
+    def _length(cls, axis: str, indicator: Indicator, ranks: Ranks) -> int:
+        """The length of an axis: the rank of the kinds whose smallest factors carry it, which must agree."""
+        carriers = [(len(axes), KINDS[slot]) for slot, axes in indicator.factors if axis in axes]
+        fewest = min(carriers)[0]
+        kinds = {kind for axes, kind in carriers if axes == fewest}
+        lengths = {getattr(ranks, kind) for kind in kinds}
+        if len(lengths) > 1:
+            raise UserError(f"{cls.__name__} needs one rank for {' and '.join(sorted(kinds))}; got {ranks}")
+        return int(lengths.pop())
+
+    @classmethod
+    def parameter_count(cls, sizes: Mapping[str, int], ranks: Ranks | int, form: str = "episodic") -> int:
+        """How many numbers the model learns.
+
+        >>> ConT.parameter_count({"entity": 258, "predicate": 20, "time": 72}, 40) == (258 + 20) * 40 + 72 * 40**3
+        True
+        """
+        ranks = ranks if isinstance(ranks, Ranks) else Ranks.of(ranks)
+        return sum(math.prod(shape) for shape in cls.shapes(sizes, ranks, form).values())
+
+    def lift(self, slot: str, rows: Tensor) -> Tensor:
+        """Table rows (…, shape) as the factor of a slot (…, axes); the identity unless a model says otherwise."""
+        return rows
+
+    def score(self, facts: Facts) -> Tensor:
+        """θ[s,p,o,t] of each fact: (B,)."""
+        values = {slot: self._factor(slot, facts.column(slot)) for slot in self.indicator.slots}
+        theta = self.indicator.contract(values, self._cores())
+        return theta.real if theta.is_complex() else theta
+
+    def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
+        """Entry (b, n) is θ of fact b with `slot` replaced by candidate n.
+
+        Candidates: None for all ids (B, N); (N,) ids shared by all facts (B, N); (B, K) ids of each fact (B, K).
+        """
+        if slot not in self.indicator.slots:
+            raise UserError(f"the {self.form} {type(self).__name__} has no {SLOT_NAMES.get(slot, slot)} slot")
+        query = self._queries(facts, slot)  # (B, width)
+        if candidates is None or candidates.dim() == 1:
+            return query @ self._candidates(slot, candidates).T
+        rows = self._candidates(slot, candidates.reshape(-1)).view(*candidates.shape, -1)  # (B, K, width)
+        return torch.linalg.vecdot(rows, query[:, None, :])
+
+    def _queries(self, facts: Facts, slot: str) -> Tensor:
+        """Every factor but the open slot's, contracted, as a real row a fact: (B, width)."""
+        if torch.is_grad_enabled():
+            return self._query(facts, slot)
+        widest = max([self._row_bytes(other) for other in self.indicator.slots])
+        rows = max(1, QUERY_BYTES // widest)
+        if len(facts) <= rows:
+            return self._query(facts, slot)
+        return torch.cat([self._query(piece, slot) for piece in facts.split(rows)])
+
+    def _query(self, facts: Facts, slot: str) -> Tensor:
+        others = self.indicator.slots.replace(slot, "")
+        values = {other: self._factor(other, facts.column(other)) for other in others}
+        query = self.indicator.contract(values, self._cores(), open=slot).flatten(1)
+        # Re Σ q x = Σ Re q Re x − Im q Im x: the real rows of conj(q) against the real rows of x
+        return _real_rows(query.conj()) if query.is_complex() else query
+
+    def _candidates(self, slot: str, ids: Tensor | None) -> Tensor:
+        """The open slot's side of the product, as real rows: (N, width)."""
+        value = self.lift(slot, self._table(slot)) if ids is None else self._factor(slot, ids)
+        rows = self.indicator.candidates(slot, value).flatten(1)
+        return _real_rows(rows) if rows.is_complex() else rows
+
+    def _factor(self, slot: str, ids: Tensor) -> Tensor:
+        table = self._table(slot)
+        rows = functional.embedding(ids, table.flatten(1))  # its gradient is summed in a fixed order
+        return self.lift(slot, rows.view(len(ids), *table.shape[1:]))
+
+    def _table(self, slot: str) -> Tensor:
+        return self.get_parameter(KINDS[slot])
+
+    def _cores(self) -> list[Tensor]:
+        return [self.get_parameter(f"core{number}") for number in range(len(self.indicator.cores))]
+
+    def _row_bytes(self, slot: str) -> int:
+        """What one fact costs while its factor of a slot is gathered or multiplied out."""
+        table = self._table(slot)
+        return table[0].numel() ** len(self.indicator.occurrences(slot)) * table.element_size()
+
+    def spec(self) -> dict[str, Any]:
+        """What is needed, beside weights and sizes, to build the same model again."""
+        dtype = str(next(self.parameters()).dtype).removeprefix("torch.")
+        name = next(name for name, model in MODELS.items() if model is type(self))
+        return {"model": name, "form": self.form, "ranks": vars(self.ranks), "dtype": dtype}
+
+
+class DistMult(TensorModel):
+    """θ = Σ_r λ[r] a_s[r] a_p[r] a_o[r] a_t[r]."""
+
+    episodic = Indicator.parse("s:r p:r o:r t:r | r")
+    semantic = Indicator.parse("s:r p:r o:r | r")
+
+
+class ComplEx(TensorModel):
+    """θ = Re Σ_r a_s[r] a_p[r] conj(a_o[r]) a_t[r], all complex."""
+
+    episodic = Indicator.parse("s:r p:r o:r t:r")
+    semantic = Indicator.parse("s:r p:r o:r")
+    parts = 2
+
+    def lift(self, slot: str, rows: Tensor) -> Tensor:
+        a = torch.view_as_complex(rows)
+        return a.conj() if slot == "o" else a
+
+
+class HolE(TensorModel):
+    """θ = a_t · (a_p ⋆ (a_s ⋆ a_o)) = 1/d Σ_k T_k P_k S_k conj(O_k), ⋆ circular correlation, S = FFT(a_s) …"""
+
+    episodic = Indicator.parse("s:r p:r o:r t:r")
+    semantic = Indicator.parse("s:r p:r o:r")
+
+    def lift(self, slot: str, rows: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(rows)
+        if slot != "o":
+            return spectrum
+        d = rows.shape[-1]
+        # rfft leaves out the conjugate half: every bin counts twice but the first and, for even d, the last
+        weight = torch.full((spectrum.shape[-1],), 2 / d, dtype=rows.dtype, device=rows.device)
+        weight[0] = 1 / d
+        if d % 2 == 0:
+            weight[-1] = 1 / d
+        return spectrum.conj() * weight
+
+
+class Rescal(TensorModel):
+    """θ = Σ_ij a_s[i] G_p[i,j] a_o[j]: every predicate owns a matrix."""
+
+    semantic = Indicator.parse("s:i p:ij o:j")
+
+
+class Tucker(TensorModel):
+    """θ = Σ_lijk a_t[l] a_s[i] a_p[j] a_o[k] G[l,i,j,k]: one core for all."""
+
+    episodic = Indicator.parse("s:i p:j o:k t:l | lijk")
+    semantic = Indicator.parse("s:i p:j o:k | ijk")
+
+
+class Tree(TensorModel):
+    """θ = Σ a_t[a] a_s[b] G₁[a,b,c] G_p[c,d] G₂[d,e,f] a_o[e] a_t[f]: time sits in both subtrees."""
+
+    episodic = Indicator.parse("t:a s:b p:cd o:e t:f | abc def")
+
+
+class ConT(TensorModel):
+    """θ = Σ_ijk a_s[i] a_p[j] a_o[k] G_t[i,j,k]: every time owns a core."""
+
+    episodic = Indicator.parse("s:i p:j o:k t:ijk")
+
+
+MODELS: dict[str, type[TensorModel]] = {
+    "distmult": DistMult,
+    "hole": HolE,
+    "complex": ComplEx,
+    "rescal": Rescal,
+    "tucker": Tucker,
+    "tree": Tree,
+    "cont": ConT,
+}
+
+
+def parse_model(name: str) -> type[TensorModel]:
+    """The model of that name, in any case."""
+    if name.lower() not in MODELS:
+        raise UserError(f"unknown model {name!r}; choose one of {', '.join(MODELS)}")
+    return MODELS[name.lower()]
+
+
+def xavier_(weight: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    """Fill with U(−b, b), b = √(6 / (fan_in + fan_out)), in place; a tensor counts as (first axis) × (the others)."""
+    matrix = weight.flatten(1) if weight.dim() > 1 else weight[None]
+    nn.init.xavier_uniform_(matrix, generator=generator)
+    return weight
+
+
+def _real_rows(rows: Tensor) -> Tensor:
+    """Complex rows (N, w) as real rows (N, 2w)."""
+    return torch.view_as_real(rows.resolve_conj()).flatten(1)

@@ -1,0 +1,50 @@
+"""Corruption of true facts, slot by slot: the false facts that sampled losses compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from recollect.errors import UserError
+from recollect.facts import SLOT_NAMES, Facts, parse_slot
+from recollect.known import Known, draw_other
+
+
+def corrupt(
+    facts: Facts, slot: str, count: int, *, known: Known, generator: torch.Generator, avoid_known: bool = False
+) -> Tensor:
+    """Ids that replace `slot` of each fact, never its own: (B, count).
+
+    With `avoid_known`, never one that completes a known fact either.
+    """
+    if known.size(slot) < 2:
+        raise UserError(f"cannot corrupt the {SLOT_NAMES[slot]}: this graph has only one; set its negatives to 0")
+    if avoid_known:
+        return known.draw_unknown(facts, slot, count, generator)
+    fraction = torch.rand(len(facts), count, dtype=torch.float64, generator=generator)
+    return draw_other(facts, slot, known.size(slot), fraction)
+
+
+def parse_negatives(text: str) -> dict[str, int]:
+    """Corruptions per fact and slot.
+
+    >>> parse_negatives("s=1,o=1"), parse_negatives("object=3,time=2")
+    ({'s': 1, 'o': 1}, {'o': 3, 't': 2})
+    """
+    counts: dict[str, int] = {}
+    for word in filter(None, text.replace(" ", "").split(",")):
+        name, equals, count = word.partition("=")
+        if not equals or not count.isdecimal():
+            raise UserError(f"cannot read negatives {word!r} in {text!r}; write slot=count, like s=1,o=1")
+        counts[parse_slot(name)] = int(count)
+    return check_negatives(counts)
+
+
+def check_negatives(counts: Mapping[str, int]) -> dict[str, int]:
+    """Only the slots that are corrupted, at least one."""
+    positive = {parse_slot(slot): count for slot, count in counts.items() if count > 0}
+    if not positive or min(counts.values()) < 0:
+        raise UserError(f"negatives {dict(counts)} corrupt nothing; give at least one slot a count, like s=1,o=1")
+    return positive

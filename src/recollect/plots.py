@@ -1,0 +1,68 @@
+"""Figures: learning curves and the probability of one fact over time. Needs matplotlib (`recollect[plots]`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from recollect.errors import UserError
+
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"  # Okabe and Ito: safe for the colour-blind
+
+
+def learning_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
+    """Training loss and validation MRR against epochs."""
+    figure, axes = _figure()
+    axes.plot([h["epoch"] for h in history], [h["loss"] for h in history], color=BLUE)
+    axes.set(xlabel="epoch", ylabel="training loss per fact")
+    axes.yaxis.label.set_color(BLUE)
+    axes.set_ylim(bottom=0)
+    measured = [h for h in history if h["mrr"] is not None]
+    if measured:
+        right = axes.twinx()
+        right.plot([h["epoch"] for h in measured], [h["mrr"] for h in measured], color=ORANGE, marker="o")
+        right.set_ylabel("filtered validation MRR")
+        right.set_ylim(0, 1)
+        right.yaxis.label.set_color(ORANGE)
+        right.spines["top"].set_visible(False)
+        best = max(measured, key=lambda h: h["mrr"])
+        right.annotate(
+            f"{best['mrr']:.3f}", (best["epoch"], best["mrr"]), (0, 8), textcoords="offset points", ha="center"
+        )
+    axes.set_title("Learning")
+    _save(figure, path)
+
+
+def fact_over_time(table: pl.DataFrame, true_times: set[str], title: str, path: Path) -> None:
+    """The probability of one triple at every time, above the times at which it really holds."""
+    figure, axes = _figure()
+    times, probabilities = table["time"].to_list(), table["probability"].to_list()
+    axes.plot(range(len(times)), probabilities, color=BLUE, label="recalled probability")
+    holds = [time in true_times for time in times]
+    axes.fill_between(
+        range(len(times)), 0, 1, where=holds, step="mid", color=ORANGE, alpha=0.25, linewidth=0, label="really holds"
+    )
+    ticks = range(0, len(times), max(1, len(times) // 8))
+    axes.set_xticks(list(ticks), [times[i] for i in ticks], rotation=30, ha="right")
+    axes.set(ylabel="probability", ylim=(0, 1.02), title=title)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
+    _save(figure, path)
+
+
+def _figure() -> tuple[Any, Any]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError("figures need matplotlib; install it with: pip install 'recollect[plots]'") from error
+    figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=GREY, alpha=0.3)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path)
