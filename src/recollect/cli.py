@@ -193,7 +193,7 @@ def train(
     _check_out(out, partial, resume, force)
     if recipe not in RECIPES:
         raise UserError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
-    told = {
+    told: dict[str, Any] = {
         "loss": loss,
         "margin": margin,
         "negatives": parse_negatives(negatives) if negatives is not None else None,

@@ -219,7 +219,12 @@ class EpisodicGraph:
 
     def axis(self, slot: str) -> Vocabulary | TimeAxis:
         """What turns the labels of a slot into ids and back."""
-        return {"s": self.entities, "p": self.predicates, "o": self.entities, "t": self.times}[slot]
+        axes: dict[str, Vocabulary | TimeAxis] = {
+            "entity": self.entities,
+            "predicate": self.predicates,
+            "time": self.times,
+        }
+        return axes[KINDS[slot]]
 
     def table(self, facts: Facts) -> pl.DataFrame:
         """`facts` by label, one column a slot."""

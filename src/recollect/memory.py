@@ -170,7 +170,7 @@ def load(path: str | Path) -> Memory:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
     model.load_state_dict(weights)
-    kept = {name: about[name] for name in ("recipe", "seed", "training") if name in about}
+    kept: dict[str, Any] = {name: about[name] for name in ("recipe", "seed", "training") if name in about}
     return Memory(model, graph, calibration, kept)
 
 

@@ -174,10 +174,11 @@ class TensorModel(nn.Module):
         return self.lift(slot, rows.view(len(ids), *table.shape[1:]))
 
     def _table(self, slot: str) -> Tensor:
-        return self.get_parameter(KINDS[slot])
+        table: Tensor = getattr(self, KINDS[slot])
+        return table
 
     def _cores(self) -> list[Tensor]:
-        return [self.get_parameter(f"core{number}") for number in range(len(self.indicator.cores))]
+        return [getattr(self, f"core{number}") for number in range(len(self.indicator.cores))]
 
     def _row_bytes(self, slot: str) -> int:
         """What one fact costs while its factor of a slot is gathered or multiplied out."""

@@ -131,7 +131,8 @@ def _encode(
     lengths = (index["last"] - index["first"] + 1).clip(lower_bound=1)
     if (total := int(lengths.sum())) > EXPANDED_MOST:
         raise UserError(
-            f"{table.name}: the intervals stand for {total:,} facts; wanted at most {EXPANDED_MOST:,}: use a coarser grain"
+            f"{table.name}: the intervals stand for {total:,} facts; "
+            f"wanted at most {EXPANDED_MOST:,}: use a coarser grain"
         )
     row = torch.repeat_interleave(torch.arange(table.frame.height), _tensor(lengths))
     offset = torch.arange(total) - (_tensor(lengths).cumsum(0) - _tensor(lengths))[row]

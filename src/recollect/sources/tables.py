@@ -153,10 +153,13 @@ class _Text:
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
         """(line, fields) of every row, one at a time: for the first row and for finding the line of a bad one."""
-        quoting = csv.QUOTE_NONE if self.delimiter == "\t" else csv.QUOTE_MINIMAL
         try:
             with self.path.open(encoding=self.encoding, newline="") as file:
-                reader = csv.reader(file, delimiter=self.delimiter, quoting=quoting)
+                reader = csv.reader(
+                    file,
+                    delimiter=self.delimiter,
+                    quoting=csv.QUOTE_NONE if self.delimiter == "\t" else csv.QUOTE_MINIMAL,
+                )
                 line = 1
                 for fields in reader:
                     if fields:

@@ -1,0 +1,56 @@
+"""Shared fixtures: small graphs made here, and real data where it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect import EpisodicGraph, Facts, dataset
+from recollect.models import FORMS, MODELS, TensorModel
+
+SIZES = {"entity": 5, "predicate": 3, "time": 4}
+FORMED = [(name, form) for name, model in MODELS.items() for form in FORMS if getattr(model, form) is not None]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    # tests run side by side, one to a core
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def small_world() -> EpisodicGraph:
+    return dataset("world", countries=6, years=2)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    folder = os.environ.get("RECOLLECT_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("real data: set RECOLLECT_DATA to a folder that holds it, such as one with icews14/")
+    return Path(folder)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_facts(n: int, sizes: dict[str, int] = SIZES, seed: int = 0) -> Facts:
+    g = generator(seed)
+    columns = [torch.randint(sizes[kind], (n,), generator=g) for kind in ("entity", "predicate", "entity", "time")]
+    return Facts.from_columns(*columns)
+
+
+def random_model(
+    name: str, form: str, rank: object = 4, dtype: torch.dtype = torch.float64, sizes: dict[str, int] = SIZES
+) -> TensorModel:
+    """A model whose weights are far from zero, so that a wrong term shows."""
+    model = MODELS[name](sizes, rank, form=form, dtype=dtype, generator=generator(1))
+    g = generator(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=g)
+    return model

@@ -1,0 +1,222 @@
+"""The contract of every model × form × slot, against loops and against itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import FORMED, SIZES, generator, random_facts, random_model
+from oracles import ORACLES
+from torch.autograd import gradcheck
+
+from recollect import Facts, Memory, Ranks, Recipe, UserError, dataset, load
+from recollect import models as models_module
+from recollect.facts import KINDS
+from recollect.models import MODELS
+
+EACH = pytest.mark.parametrize(("name", "form"), FORMED)
+DIRECTED = pytest.mark.parametrize(
+    ("name", "form", "slot"), [(n, f, s) for n, f in FORMED for s in ("spot" if f == "episodic" else "spo")]
+)
+# where an equation joins axes of several kinds, they share one rank
+UNEQUAL = {
+    "tucker": Ranks.of(3, predicate=2, time=4),
+    "tree": Ranks.of(3, predicate=2, time=4),
+    "cont": Ranks.of(3, predicate=2),
+}
+
+
+def as_lists(model: torch.nn.Module) -> dict:
+    return {name: value.tolist() for name, value in model.state_dict().items()}
+
+
+def loop_scores(name: str, form: str, model: torch.nn.Module, facts: Facts) -> torch.Tensor:
+    weights = as_lists(model)
+    rows = facts.ids.tolist()
+    scores = [ORACLES[name](weights, s, p, o, t if form == "episodic" else None) for s, p, o, t in rows]
+    return torch.tensor(scores, dtype=torch.float64)
+
+
+@EACH
+@pytest.mark.parametrize("rank", [1, 4, 5])
+def test_score_is_the_papers_equation_in_loops(name, form, rank):
+    model, facts = random_model(name, form, rank), random_facts(12)
+    torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
+
+
+@pytest.mark.parametrize(("name", "form"), [(n, f) for n, f in FORMED if n in UNEQUAL])
+def test_score_with_unequal_ranks_is_the_equation_in_loops(name, form):
+    ranks = UNEQUAL[name]
+    model, facts = random_model(name, form, ranks), random_facts(12)
+    torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
+    for slot in model.indicator.slots:
+        own = model.score_against(facts, slot).gather(1, facts.column(slot)[:, None])[:, 0]
+        torch.testing.assert_close(own, model.score(facts))
+
+
+@DIRECTED
+def test_every_candidate_scores_as_if_substituted(name, form, slot):
+    model, facts = random_model(name, form), random_facts(9)
+    against = model.score_against(facts, slot)
+    assert against.shape == (9, SIZES[KINDS[slot]])
+    for candidate in range(against.shape[1]):
+        substituted = facts.with_slot(slot, torch.full((9,), candidate))
+        torch.testing.assert_close(against[:, candidate], loop_scores(name, form, model, substituted))
+
+
+@DIRECTED
+def test_a_fact_scores_the_same_in_every_direction(name, form, slot):
+    model, facts = random_model(name, form), random_facts(9)
+    own = model.score_against(facts, slot).gather(1, facts.column(slot)[:, None])[:, 0]
+    torch.testing.assert_close(own, model.score(facts))
+
+
+@DIRECTED
+def test_candidates_may_be_shared_or_per_fact(name, form, slot):
+    model, facts = random_model(name, form), random_facts(9)
+    everything = model.score_against(facts, slot)
+    n = everything.shape[1]
+    shared = torch.tensor([n - 1, 0, 0])
+    torch.testing.assert_close(model.score_against(facts, slot, shared), everything[:, shared])
+    each = torch.randint(n, (9, 4), generator=generator(3))
+    torch.testing.assert_close(model.score_against(facts, slot, each), everything.gather(1, each))
+
+
+@DIRECTED
+def test_queries_built_in_pieces_are_the_same(name, form, slot, monkeypatch):
+    model, facts = random_model(name, form), random_facts(9)
+    with torch.no_grad():
+        whole = model.score_against(facts, slot)
+        monkeypatch.setattr(models_module, "QUERY_BYTES", 1)
+        torch.testing.assert_close(model.score_against(facts, slot), whole)
+
+
+@DIRECTED
+def test_linear_in_every_slot_but_trees_time_which_is_quadratic(name, form, slot):
+    # only rows 0, 1 and 2 of the slot's table matter: row 2 is made 2·row 0 − 3·row 1
+    model = random_model(name, form)
+    facts = random_facts(6).with_slot({"s": "o", "o": "s"}.get(slot, slot), torch.full((6,), 3 % SIZES[KINDS[slot]]))
+    table = model.get_parameter(KINDS[slot])
+    with torch.no_grad():
+        table[2] = 2 * table[0] - 3 * table[1]
+        at = [model.score(facts.with_slot(slot, torch.full((6,), row))) for row in range(3)]
+        if (name, slot) == ("tree", "t"):
+            table[2] = 2 * table[0]
+            torch.testing.assert_close(model.score(facts.with_slot("t", torch.full((6,), 2))), 4 * at[0])
+            assert not torch.allclose(at[2], 2 * at[0] - 3 * at[1])
+        else:
+            torch.testing.assert_close(at[2], 2 * at[0] - 3 * at[1])
+
+
+@EACH
+def test_parameter_counts_are_the_papers(name, form):
+    ne, np_, nt, r, rt = 11, 5, 7, 4, 3
+    rt = r if name in ("distmult", "hole", "complex", "cont", "rescal") else rt
+    n_t = nt if form == "episodic" else 0
+    expected = {
+        "distmult": (ne + np_ + n_t + 1) * r,
+        "hole": (ne + np_ + n_t) * r,  # the paper's table leaves N_t out for the episodic form; a_t is learned
+        "complex": 2 * (ne + np_ + n_t) * r,
+        "rescal": ne * r + np_ * r**2,
+        "tree": ne * r + np_ * r**2 + (nt + 2 * r**2) * rt,
+        "cont": (ne + np_) * r + nt * r**3,
+        "tucker": (ne + np_) * r + ((nt + r**3) * rt if form == "episodic" else r**3),
+    }[name]
+    sizes = {"entity": ne, "predicate": np_, "time": nt}
+    ranks = Ranks.of(r, time=rt)
+    assert MODELS[name].parameter_count(sizes, ranks, form) == expected
+    assert sum(p.numel() for p in MODELS[name](sizes, ranks, form=form).parameters()) == expected
+
+
+@DIRECTED
+def test_gradients_reach_every_parameter(name, form, slot):
+    model = random_model(name, form)
+    facts = random_facts(200)
+    model.score_against(facts, slot).square().sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert bool((parameter.grad.flatten(1) if parameter.dim() > 1 else parameter.grad[None]).ne(0).all())
+
+
+@DIRECTED
+def test_gradcheck_in_float64(name, form, slot):
+    model, facts = random_model(name, form, 3), random_facts(3)
+    names = [name for name, _ in model.named_parameters()]
+
+    def scores(*weights: torch.Tensor) -> torch.Tensor:
+        given = {f"model.{name}": weight for name, weight in zip(names, weights, strict=True)}
+        return torch.func.functional_call(Both(model), given, (facts, slot))
+
+    assert gradcheck(scores, tuple(p.detach().clone().requires_grad_() for p in model.parameters()))
+
+
+class Both(torch.nn.Module):
+    """Both ways of scoring, as one function of the weights."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, facts, slot):
+        return torch.cat([self.model.score(facts), self.model.score_against(facts, slot).flatten()])
+
+
+@EACH
+def test_float32_agrees_with_float64(name, form):
+    wide = random_model(name, form)
+    narrow = MODELS[name](SIZES, 4, form=form)
+    narrow.load_state_dict({key: value.float() for key, value in wide.state_dict().items()})
+    facts = random_facts(12)
+    scores = narrow.score(facts)
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores, wide.score(facts).float(), rtol=1e-4, atol=1e-4)
+
+
+@EACH
+def test_xavier_bounds_and_seed(name, form):
+    first, second = (MODELS[name](SIZES, 8, form=form, generator=generator(5)) for _ in range(2))
+    for (_, a), (_, b) in zip(first.named_parameters(), second.named_parameters(), strict=True):
+        assert torch.equal(a, b)
+        rows, rest = (a.shape[0], a[0].numel()) if a.dim() > 1 else (1, a.numel())
+        bound = (6 / (rows + rest)) ** 0.5
+        assert 0.5 * bound < float(a.detach().abs().max()) <= bound
+
+
+@EACH
+def test_save_and_load_are_exact(name, form, tmp_path):
+    graph = dataset("world", countries=4, years=1)
+    memory = Memory.learn(graph, model=name, rank=3, form=form, recipe=Recipe(epochs=1))
+    memory.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    for key, value in memory.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[key])
+    assert again.graph.fingerprint == graph.fingerprint
+    assert again.calibration == memory.calibration
+    assert again.about == memory.about
+    facts = graph.split("test")
+    for slot in memory.model.indicator.slots:
+        assert torch.equal(memory.model.score_against(facts, slot), again.model.score_against(facts, slot))
+
+
+def test_the_expected_forms_exist():
+    episodic = [name for name, form in FORMED if form == "episodic"]
+    semantic = [name for name, form in FORMED if form == "semantic"]
+    assert sorted(episodic) == ["complex", "cont", "distmult", "hole", "tree", "tucker"]
+    assert sorted(semantic) == ["complex", "distmult", "hole", "rescal", "tucker"]
+
+
+@pytest.mark.parametrize(("name", "form"), [("cont", "semantic"), ("tree", "semantic"), ("rescal", "episodic")])
+def test_a_missing_form_is_told(name, form):
+    with pytest.raises(UserError, match=f"has no {form} form; models that have one: "):
+        MODELS[name](SIZES, 2, form=form)
+
+
+@pytest.mark.parametrize("name", ["distmult", "hole", "complex"])
+def test_one_rank_where_the_equation_joins_all_axes(name):
+    with pytest.raises(UserError, match="needs one rank for entity and predicate and time"):
+        MODELS[name](SIZES, Ranks.of(4, time=2))
+
+
+def test_a_semantic_model_has_no_time_slot():
+    model = random_model("rescal", "semantic")
+    with pytest.raises(UserError, match="the semantic Rescal has no time slot"):
+        model.score_against(random_facts(2), "t")
