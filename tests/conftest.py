@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from recollect import EpisodicGraph, Facts, dataset
 from recollect.models import FORMS, MODELS, TensorModel
+
+# a busy machine is no failure; the default search stays the same on every run
+settings.register_profile("recollect", deadline=None, derandomize=True)
+settings.load_profile("recollect")
 
 SIZES = {"entity": 5, "predicate": 3, "time": 4}
 FORMED = [(name, form) for name, model in MODELS.items() for form in FORMS if getattr(model, form) is not None]

@@ -65,8 +65,8 @@ class Known:
         """Whether each fact is known: (B,) bool."""
         codes = self._index("o").codes
         wanted = number(facts, self.sizes, "spto")
-        found = torch.searchsorted(codes, wanted)
-        return (found < len(codes)) & (codes[found.clamp(max=len(codes) - 1)] == wanted)
+        # found where one more code lies at or below the wanted one than strictly below it
+        return torch.searchsorted(codes, wanted, right=True) > torch.searchsorted(codes, wanted)
 
     def draw_unknown(self, facts: Facts, slot: str, count: int, generator: torch.Generator) -> Tensor:
         """Ids that complete no known fact, uniformly and without rejection: (B, count).

@@ -20,6 +20,10 @@ LOSSES: dict[str, Callable[..., Tensor]] = {"logistic": logistic, "ranking": ran
 class Recipe:
     """Adam on sampled corruptions with early stopping: the paper's recipe is the default.
 
+    Where the paper gives no value: λ = 1e-3 is the strongest penalty under which every model leaves its
+    Xavier start on ICEWS14 (at 1e-2 DistMult and Tree shrink to zero, ComplEx gains); validation every 10
+    epochs, not 50 or 100, because ranking is cheap here and the tensor models peak early.
+
     >>> Recipe(loss="ranking", margin=0.5).negatives
     {'s': 1, 'o': 1}
     """
@@ -30,11 +34,11 @@ class Recipe:
     negatives: Mapping[str, int] = field(default_factory=lambda: {"s": 1, "o": 1})
     avoid_known: bool = False  # corruptions may not be facts of the training split
     learning_rate: float = 1e-3
-    l2: float = 0.0  # λ of λ‖P‖², beside the loss summed over all training facts
+    l2: float = 1e-3  # λ of λ‖P‖², beside the loss summed over all training facts
     batch_size: int = 1024
     epochs: int = 500  # at most
-    validate_every: int = 50  # epochs between two validations
-    patience: int = 2  # validations without a better MRR before training stops
+    validate_every: int = 10  # epochs between two validations
+    patience: int = 5  # validations without a better MRR before training stops
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:

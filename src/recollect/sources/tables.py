@@ -110,6 +110,8 @@ def _split_files(folder: Path) -> dict[str, Path]:
 def _load(source: Source, told: Mapping[str, str | int], static: bool) -> Table:
     if isinstance(source, str | Path):
         return _load_file(Path(source), told, static)
+    if isinstance(source, pl.LazyFrame):
+        source = source.collect()
     if not hasattr(source, "__arrow_c_stream__"):
         kind = type(source).__name__
         raise UserError(f"cannot read a {kind}; give a path, or a polars, pandas or Arrow table")

@@ -1,0 +1,194 @@
+"""Bundles appear whole or not at all, and refuse to load when anything has changed."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect import Memory, Recipe, UserError, dataset, load
+from recollect import bundle as bundle_module
+from recollect.bundle import ABOUT, TABLES, WEIGHTS
+
+
+@pytest.fixture(scope="module")
+def memory() -> Memory:
+    return Memory.learn(dataset("world", countries=4, years=1), model="cont", rank=3, recipe=Recipe(epochs=1))
+
+
+@pytest.fixture
+def saved(memory, tmp_path) -> Path:
+    memory.save(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_files_and_description(saved, memory):
+    assert sorted(p.name for p in saved.iterdir()) == sorted([WEIGHTS, ABOUT, *TABLES])
+    about = json.loads((saved / ABOUT).read_text())
+    assert {"format", "model", "ranks", "recipe", "seed", "training", "data", "versions", "files"} <= about.keys()
+    assert about["data"]["fingerprint"] == memory.graph.fingerprint
+
+
+def test_the_same_memory_gives_the_same_bytes(saved, memory, tmp_path):
+    memory.save(tmp_path / "again")
+    for file in saved.iterdir():
+        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, ABOUT, *TABLES])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "empty"])
+def test_damage_is_told(saved, name, damage):
+    file = saved / name
+    content = bytearray(file.read_bytes())
+    if damage == "missing":
+        file.unlink()
+    else:
+        content[len(content) // 2] ^= 1
+        file.write_bytes({"truncated": content[: len(content) // 2], "flipped": content, "empty": b""}[damage])
+    with pytest.raises(UserError, match=str(saved)) as caught:
+        load(saved)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 99}, "format 99; this version reads format 1"),
+        ({"model": "magic"}, "digest differs|unknown model"),
+        ({"ranks": {"entity": 4, "predicate": 3, "time": 3}}, "digest differs"),
+        ({"files": {}}, "digest differs"),
+    ],
+)
+def test_a_changed_description_is_told(saved, change, message):
+    about = json.loads((saved / ABOUT).read_text())
+    (saved / ABOUT).write_text(json.dumps(about | change))
+    with pytest.raises(UserError, match=message):
+        load(saved)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{}", '"x"', '{"digest": 1}'])
+def test_a_description_of_another_kind_is_told(saved, text):
+    (saved / ABOUT).write_text(text)
+    with pytest.raises(UserError, match="restore it or train again|use a matching one"):
+        load(saved)
+
+
+def resigned(saved, change):
+    """A description changed by someone who also mended its digest."""
+    about = json.loads((saved / ABOUT).read_text())
+    about.pop("digest")
+    about |= change
+    about["digest"] = bundle_module._digest_of(about)
+    (saved / ABOUT).write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "magic"},
+        {"model": "tucker"},
+        {"ranks": {"entity": 4, "predicate": 3, "time": 3}},
+        {"ranks": {"entity": "x"}},
+        {"dtype": "int8"},
+        {"form": "semantic"},
+        {"calibration": 3},
+        {"calibration": {"scale": {"o": "x"}, "shift": {}}},
+        {"data": {}},
+        {"data": None},
+        {"splits": ["train", "nothing"]},
+        {"splits": 4},
+        {"files": None},
+    ],
+)
+def test_a_well_signed_but_wrong_description_is_told(saved, change):
+    resigned(saved, change)
+    with pytest.raises(UserError, match=str(saved)):
+        load(saved)
+
+
+def test_places_that_are_no_memory(tmp_path):
+    with pytest.raises(UserError, match="no such memory"):
+        load(tmp_path / "nothing")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="no such memory"):
+        load(tmp_path / "file")
+    with pytest.raises(UserError, match=r"not a memory, for it has no memory\.json"):
+        load(tmp_path)
+
+
+def test_nothing_is_overwritten_unless_asked(saved, memory, tmp_path):
+    with pytest.raises(UserError, match="exists; choose another place or overwrite it"):
+        memory.save(saved)
+    memory.save(saved, overwrite=True)
+    load(saved)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("x")
+    with pytest.raises(UserError, match="is not a memory, so it is not replaced"):
+        memory.save(tmp_path / "precious", overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "precious"]
+
+
+def _save_and_die(memory: Memory, path: Path, at: int) -> None:
+    """Save, but be killed at the `at`-th call that touches the disk's state."""
+    calls = 0
+
+    def counted(function):
+        def wrapper(*args, **kwargs):
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                os._exit(9)
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    os.fsync, os.replace = counted(os.fsync), counted(os.replace)
+    Path.rename, Path.mkdir = counted(Path.rename), counted(Path.mkdir)
+    bundle_module._digest = counted(bundle_module._digest)
+    memory.save(path, overwrite=True)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_kill_during_save_never_leaves_a_wrong_bundle(memory, tmp_path, existing):
+    old = Memory.learn(memory.graph, model="distmult", rank=2, recipe=Recipe(epochs=1))
+    ends = set()
+    for at in range(1, 60):
+        place = tmp_path / str(at)
+        place.mkdir()
+        if existing:
+            old.save(place / "m")
+        child = multiprocessing.get_context("fork").Process(target=_save_and_die, args=(memory, place / "m", at))
+        child.start()
+        child.join()
+        ends.add(child.exitcode)
+        try:
+            found = load(place / "m")
+        except UserError:
+            assert not (place / "m").exists()  # never a bundle that is there but wrong
+            if existing:  # and what was there before is not lost
+                hidden = [p for p in place.iterdir() if p.suffix == ".old"]
+                assert type(load(hidden[0]).model) is type(old.model)
+        else:
+            kinds = [type(memory.model)] + [type(old.model)] * existing
+            assert type(found.model) in kinds
+        if child.exitcode == 0:
+            assert type(load(place / "m").model) is type(memory.model)
+            break
+        shutil.rmtree(place)
+    assert ends == {0, 9}
+
+
+def test_weights_of_another_shape_are_told(saved):
+    from safetensors.torch import save_file
+
+    save_file({"entity": torch.zeros(2, 2)}, saved / WEIGHTS)
+    files = json.loads((saved / ABOUT).read_text())["files"]
+    resigned(saved, {"files": files | {WEIGHTS: bundle_module._digest(saved / WEIGHTS)}})
+    with pytest.raises(UserError, match="its weights do not have the shapes of its model"):
+        load(saved)

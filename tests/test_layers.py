@@ -1,0 +1,61 @@
+"""Imports point down the house only, and nothing unsafe gets in."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import recollect
+
+ROOT = Path(recollect.__file__).parent
+LAYERS = [
+    ["errors"],
+    ["times"],
+    ["facts"],
+    ["known", "indicator", "losses"],
+    ["episodes"],
+    ["sources.assembly"],
+    ["sources.tables", "sources.world"],
+    ["sources"],
+    ["models"],
+    ["negatives"],
+    ["recipes"],
+    ["training"],
+    ["ranks"],
+    ["metrics"],
+    ["bundle"],
+    ["learning"],
+    ["memory"],
+    ["plots"],
+    ["demo"],
+    ["", "cli"],
+    ["__main__"],
+]
+LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
+    for path in ROOT.rglob("*.py")
+}
+
+
+def test_every_file_has_its_place():
+    assert set(FILES) == set(LEVEL)
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports_point_down(module):
+    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "recollect":
+            target = (node.module or "").removeprefix("recollect").removeprefix(".")
+            if not target:  # `from recollect import demo`
+                target = node.names[0].name if node.names[0].name in LEVEL else ""
+            assert LEVEL[target] < LEVEL[module], f"{module} imports {target}"
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_no_pickle_and_no_print(module):
+    text = FILES[module].read_text(encoding="utf-8")
+    for word in ("pickle", "torch.load", "torch.save", "weights_only", "eval("):
+        assert word not in text

@@ -1,0 +1,274 @@
+"""Reading tables: columns, times, intervals, duplicates, splits; and every complaint by file and line."""
+
+from __future__ import annotations
+
+import random
+import string
+from datetime import date, datetime
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from recollect import UserError, read, split_randomly
+
+ROWS = [("Turkey", "Fight", "Syria", "2014-12-25"), ("Iran", "Consult", "China", "2014-12-26")]
+
+
+def labelled(graph):
+    return set(graph.table(graph.facts).rows())
+
+
+def write(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def lines(rows, mark):
+    return "\n".join(mark.join(row) for row in rows) + "\n"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "subject predicate object time",
+        "s p o t",
+        "head relation tail timestamp",
+        "Source Event Target Date",
+        "Source-Name,Event Text,Target Name,Event Date".replace(",", "|"),
+    ],
+)
+def test_columns_are_found_by_name(tmp_path, names):
+    header = names.split("|") if "|" in names else names.split()
+    graph = read(write(tmp_path / "a.csv", lines([header, *ROWS], ",")))
+    assert labelled(graph) == set(ROWS)
+    shuffled = pl.DataFrame(ROWS, schema=header, orient="row").select(reversed(header))
+    assert labelled(read(shuffled)) == set(ROWS)
+
+
+@pytest.mark.parametrize("mark", [",", ";", "|", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_delimiters_encodings_and_line_ends(tmp_path, mark, encoding, end):
+    rows = [("Curaçao", "Fight", "Ελλάδα", "2014-12-25"), *ROWS]
+    text = lines([("s", "p", "o", "t"), *rows], mark).replace("\n", end)
+    assert labelled(read(write(tmp_path / "a.txt", text, encoding))) == set(rows)
+
+
+def test_published_files_have_no_header_and_no_quoting(tmp_path):
+    rows = [('"Big" Joe', "Arrest, detain", 'say "no', "2014-01-01"), *ROWS]
+    assert labelled(read(write(tmp_path / "train.txt", lines(rows, "\t")))) == set(rows)
+
+
+def test_quoted_csv_with_commas_quotes_and_newlines(tmp_path):
+    text = 's,p,o,t\n"a, b","say ""x""","line\nbreak",2014\n"",p,o,2015\n'
+    assert labelled(read(write(tmp_path / "a.csv", text))) == {
+        ("a, b", 'say "x"', "line\nbreak", "2014"),
+        ("", "p", "o", "2015"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["polars", "lazy", "pandas", "arrow"])
+def test_tables_of_every_kind(kind):
+    frame = pl.DataFrame(ROWS, schema=["head", "relation", "tail", "date"], orient="row")
+    source = {
+        "polars": frame,
+        "lazy": frame.lazy(),
+        "pandas": frame.to_pandas(),
+        "arrow": frame.to_arrow(),
+    }[kind]
+    assert labelled(read(source)) == set(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("times", "labels"),
+    [
+        ([date(2014, 3, 5)], ["2014-03-05"]),
+        ([datetime(2014, 3, 5), datetime(2014, 3, 7)], ["2014-03-05", "2014-03-07"]),
+        ([datetime(2014, 3, 5, 13, 59)], ["2014-03-05T13"]),
+        ([1999, 2001], ["1999", "2001"]),
+        ([3, 7], ["3", "7"]),
+        ([3.0, 7.0], ["3", "7"]),
+        ([-5, 5], ["-5", "5"]),
+        (["2014-W02"], ["2014-W02"]),
+    ],
+)
+def test_times_of_every_type(times, labels):
+    for frame in (pd.DataFrame, pl.DataFrame):
+        graph = read(frame({"s": "a", "p": "r", "o": "b", "time": times}))
+        assert sorted(graph.times.take(graph.facts.t), key=labels.index) == labels
+
+
+def test_grain_is_coarsened_on_request():
+    frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "t": ["2014-01-01", "2014-01-31", "2015-03-01"]})
+    graph = read(frame, grain="month")
+    assert graph.times.labels[0] == "2014-01"
+    assert len(graph.times) == 15
+    assert (len(graph.facts), graph.duplicates) == (2, 1)
+    assert read(frame, grain="year").times.labels == ["2014", "2015"]
+
+
+def test_interval_facts_hold_from_start_to_before_end():
+    frame = pl.DataFrame(
+        {
+            "s": ["a", "b", "c", "d", "e"],
+            "p": "r",
+            "o": "x",
+            "start": ["2000", "2001", None, "2002", "2003"],
+            "end": ["2003", None, "2002", "2002", "2005"],
+        }
+    )
+    graph = read(frame)
+    held = {label: [] for label in "abcde"}
+    for s, _, _, t in sorted(labelled(graph)):
+        held[s].append(t)
+    assert held == {
+        "a": ["2000", "2001", "2002"],
+        "b": ["2001", "2002", "2003", "2004"],  # no known end: to the edge of the record
+        "c": ["2000", "2001"],  # no known start: from the edge of the record
+        "d": ["2002"],  # an instant
+        "e": ["2003", "2004"],
+    }
+    inclusive = read(frame, inclusive_end=True)
+    assert ("a", "r", "x", "2003") in labelled(inclusive)
+    assert ("d", "r", "x", "2003") not in labelled(inclusive)
+
+
+def test_duplicates_are_merged_and_counted():
+    frame = pl.DataFrame([*ROWS, *ROWS, ROWS[0]], schema=["s", "p", "o", "t"], orient="row")
+    graph = read(frame)
+    assert (len(graph.facts), graph.duplicates) == (2, 3)
+
+
+def test_weights_add_up_and_values_are_read_when_told():
+    frame = pl.DataFrame(
+        {"s": "a", "p": "r", "o": ["x", "x", "y"], "t": 0, "count": [2, 3, 4], "ok": ["true", "true", "false"]}
+    )
+    graph = read(frame, columns={"weight": "count", "value": "ok"})
+    assert graph.facts.weight.tolist() == [5.0, 4.0]
+    assert graph.facts.truth.tolist() == [True, False]
+    plain = read(frame)
+    assert plain.facts.weight is None
+    assert plain.facts.value is None
+
+
+def test_static_triples(tmp_path):
+    path = write(tmp_path / "a.tsv", "a\tr\tb\nb\tr\tc\n")
+    graph = read(path, static=True)
+    assert (len(graph.facts), len(graph.times)) == (2, 1)
+    with pytest.raises(UserError, match=r"line 1: no column for the subject among 'a', 'r', 'b'|without a header"):
+        read(path)
+
+
+def test_a_folder_with_splits(tmp_path):
+    for split, rows in {"train": ROWS[:1], "valid": ROWS[1:], "test": [("a", "b", "c", "2014-01-01")]}.items():
+        write(tmp_path / f"icews_2014_{split}.txt", lines(rows, "\t"))
+    write(tmp_path / "entity2id.txt", "a\t0\n")
+    graph = read(tmp_path)
+    assert {name: len(facts) for name, facts in graph.splits.items()} == {"train": 1, "valid": 1, "test": 1}
+    assert len(graph.times) == 360
+    assert graph.name == tmp_path.name
+
+
+def test_parquet_round_trip(tmp_path):
+    pl.DataFrame(ROWS, schema=["s", "p", "o", "t"], orient="row").write_parquet(tmp_path / "a.parquet")
+    assert labelled(read(tmp_path / "a.parquet")) == set(ROWS)
+
+
+def test_ids_do_not_depend_on_the_order_of_rows():
+    rows = [(f"e{i % 7}", f"r{i % 3}", f"e{i % 5}", str(2000 + i % 11)) for i in range(60)]
+    schema = ["s", "p", "o", "t"]
+    first = read(pl.DataFrame(rows, schema=schema, orient="row"))
+    random.Random(0).shuffle(rows)
+    second = read(pl.DataFrame(rows, schema=schema, orient="row"))
+    assert first.fingerprint == second.fingerprint
+    assert split_randomly(first).fingerprint == split_randomly(second).fingerprint
+
+
+def test_odd_labels_survive(tmp_path):
+    odd = ["", " ", "\t", "a\nb", "ünï", "🦜", "'", '"', "NA", "null", "nan", "0", "é", string.printable]
+    frame = pl.DataFrame({"s": odd, "p": "r", "o": odd[::-1], "t": 0})
+    graph = read(frame)
+    assert set(graph.entities.labels) == set(odd)
+    frame.write_csv(tmp_path / "odd.csv")
+    assert read(tmp_path / "odd.csv").fingerprint == graph.fingerprint
+
+
+HEADER = "subject,predicate,object,time\n"
+COMPLAINTS = {
+    "empty file": ("", r"bad\.csv: the file is empty"),
+    "blank lines only": ("\n\n\n", r"bad\.csv: the file is empty"),
+    "header only": (HEADER, r"bad\.csv: no rows"),
+    "missing column": ("who,predicate,object,time\na,b,c,2014\n", r"line 1: no column for the subject among 'who'"),
+    "missing time": ("subject,predicate,object\na,b,c\n", r"line 1: no column for the time .*static=True"),
+    "unparsable date": (HEADER + "a,b,c,2014-01-01\n\na,b,c,someday\n", r"bad\.csv, line 4: cannot read 'someday' as a time"),
+    "no such day": (HEADER + "a,b,c,2014-02-30\n", r"line 2: cannot read '2014-02-30'"),
+    "no time": (HEADER + 'a,"b\nb",c,2014\na,b,c,\n', r"line 4: cannot read nothing as a time"),
+    "ragged": (HEADER + "a,b,c,2014\na,b,c\n", r"line 3: 3 columns where the first row has 4"),
+    "not UTF-8": (HEADER.encode() + b"a,b,c,2014\n\xff\xfe\xfd,b,c,2014\n", r"line 3: not UTF-8"),
+    "end before start": (
+        "s,p,o,start,end\na,b,c,2001,2003\na,b,c,2005,2003\n",
+        r"line 3: the end 2003 is before the start 2005",
+    ),
+    "end before start within a bin": (
+        "s,p,o,start,end\na,b,c,2001-03-20,2001-03-05\n",
+        r"line 2: the end 2001-03-05 is before the start 2001-03-20",
+    ),
+    "no start nor end": ("s,p,o,start,end\na,b,c,,\n", r"line 2: neither start nor end is known|cannot read"),
+    "three columns": ("a,b,c\nd,e,f\n", r"line 1: "),
+    "six columns": ("1,2,3,4,5,6\n", r"line 1: "),
+}
+
+
+@pytest.mark.parametrize("case", COMPLAINTS)
+def test_complaints_name_file_and_line(tmp_path, case):
+    content, message = COMPLAINTS[case]
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=message) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_coarser_labels_than_the_grain_are_refused(tmp_path):
+    path = write(tmp_path / "bad.csv", HEADER + "a,b,c,2014-01-01\na,b,c,2014-01\n")
+    assert len(read(path).times) == 1
+    with pytest.raises(UserError, match="line 3: cannot read '2014-01' as a time; wanted a day or finer"):
+        read(path, grain="day")
+
+
+def test_facts_in_two_splits_are_refused(tmp_path):
+    write(tmp_path / "train.txt", lines(ROWS, "\t"))
+    write(tmp_path / "test.txt", lines([("x", "y", "z", "2014-12-25"), ROWS[1]], "\t"))
+    with pytest.raises(UserError, match=r"test\.txt, line 2: this fact is also in .*train\.txt"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: read(p / "nothing.csv"), r"nothing\.csv: no such file"),
+        (lambda p: read(p), "no train file here"),
+        (lambda p: read(42), "cannot read a int"),
+        (lambda p: read({"dev": pl.DataFrame()}), "unknown split 'dev'"),
+        (lambda p: read(pl.DataFrame(ROWS, schema=list("spot"), orient="row"), grain="decade"), "unknown grain 'decade'"),
+        (lambda p: read(pl.DataFrame(), columns={"verb": "x"}), "unknown column role 'verb'"),
+        (lambda p: read(pl.DataFrame({"s": ["a"], "p": ["b"], "o": [None], "t": [1]})), "row 1 of the table: no object"),
+        (lambda p: read(pl.DataFrame({"s": [[1]], "p": ["b"], "o": ["c"], "t": [1]})), "wanted text, numbers or dates"),
+        (lambda p: read(pa.table({"s": ["a"], "p": ["b"], "o": ["c"], "t": [0.5]})), "row 1 of the table: cannot read '0.5'"),
+        (lambda p: read(pl.DataFrame({"s": ["a"]}), columns={"subject": "x"}), "no column 'x' for the subject"),
+        (lambda p: read(pl.DataFrame({"s": ["a"]}), columns={"subject": 3}), "there is no column 3 for the subject"),
+    ],
+)
+def test_complaints_without_a_file(tmp_path, call, message):
+    with pytest.raises(UserError, match=message):
+        call(tmp_path)
+
+
+def test_clashing_values_are_refused():
+    frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "t": 1, "ok": [True, False]})
+    with pytest.raises(UserError, match="row 2 of the table: this fact is True in one row and False in another"):
+        read(frame, columns={"value": "ok"})
+    with pytest.raises(UserError, match="row 1 of the table: cannot read '-1' as a weight; wanted a number from 0"):
+        read(frame.with_columns(w=-1), columns={"weight": "w"})

@@ -1,0 +1,209 @@
+"""The loop: determinism, resumption at every record, early stopping, values and weights, golden losses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import SIZES, generator, random_facts
+
+from recollect import Facts, Learning, Recipe, UserError
+from recollect.bundle import write_checkpoint
+from recollect.losses import logistic, ranking
+from recollect.models import MODELS
+from recollect.training import Epoch, Training
+
+FAST = Recipe(epochs=3, batch_size=64, validate_every=1, learning_rate=1e-2)
+
+
+def weights_of(learning: Learning) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in learning.model.state_dict().items()}
+
+
+def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        assert torch.equal(value, b[name]), name
+
+
+def test_a_seed_gives_the_same_run(small_world):
+    first, second = (Learning(small_world, model="tucker", ranks=3, recipe=FAST, seed=5) for _ in range(2))
+    assert list(first) == list(second)
+    assert_same(weights_of(first), weights_of(second))
+    other = Learning(small_world, model="tucker", ranks=3, recipe=FAST, seed=6)
+    assert list(other) != list(first)
+
+
+@pytest.mark.parametrize("name", ["complex", "cont", "distmult"])
+def test_a_run_resumed_at_any_record_ends_the_same(small_world, tmp_path, name):
+    whole = Learning(small_world, model=name, ranks=3, recipe=FAST)
+    records = list(whole)
+    whole.result()
+    for stop in range(1, len(records), 5):
+        broken = Learning(small_world, model=name, ranks=3, recipe=FAST)
+        for _, _ in zip(range(stop), broken, strict=False):
+            pass
+        broken.keep(tmp_path / "run.partial")
+        again = Learning(small_world, model=name, ranks=3, recipe=FAST)
+        again.resume_(tmp_path / "run.partial")
+        rest = list(again)
+        assert rest == records[stop:]
+        again.result()
+        assert_same(weights_of(again), weights_of(whole))
+        assert again.history == whole.history
+
+
+def test_keeping_a_run_does_not_change_it(small_world, tmp_path):
+    plain, kept = (Learning(small_world, model="hole", ranks=4, recipe=FAST) for _ in range(2))
+    for _ in plain:
+        pass
+    for _ in kept:
+        kept.keep(tmp_path / "run.partial")
+    assert_same(weights_of(plain), weights_of(kept))
+
+
+def test_resuming_with_other_settings_is_refused_but_more_epochs_are_fine(small_world, tmp_path):
+    run = Learning(small_world, model="complex", ranks=3, recipe=FAST)
+    next(iter(run))
+    run.keep(tmp_path / "p")
+    other = Learning(small_world, model="complex", ranks=3, recipe=Recipe(**(FAST.as_dict() | {"learning_rate": 0.5})))
+    with pytest.raises(UserError, match=r"was made with learning_rate 0\.01, this run has 0\.5"):
+        other.resume_(tmp_path / "p")
+    with pytest.raises(UserError, match="was made with model complex, this run has hole"):
+        Learning(small_world, model="hole", ranks=3, recipe=FAST).resume_(tmp_path / "p")
+    longer = Learning(small_world, model="complex", ranks=3, recipe=Recipe(**(FAST.as_dict() | {"epochs": 5})))
+    longer.resume_(tmp_path / "p")
+    assert [r.epoch for r in longer if isinstance(r, Epoch)] == [1, 2, 3, 4, 5]
+
+
+def test_a_broken_checkpoint_is_told(small_world, tmp_path):
+    run = Learning(small_world, model="complex", ranks=3, recipe=FAST)
+    path = tmp_path / "p"
+    run.keep(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        run.resume_(path)
+    write_checkpoint(path, {"x": torch.zeros(1)}, {"settings": {}})
+    with pytest.raises(UserError, match="was made with model None|not a readable checkpoint"):
+        run.resume_(path)
+
+
+def test_early_stopping_keeps_the_best_weights():
+    scores = iter([0.1, 0.5, 0.4, 0.3, 0.9])
+    model = MODELS["distmult"](SIZES, 3, generator=generator())
+    seen = []
+
+    def validate() -> float:
+        seen.append({name: value.clone() for name, value in model.state_dict().items()})
+        return next(scores)
+
+    recipe = Recipe(epochs=100, validate_every=2, patience=2, batch_size=16)
+    training = Training(model, random_facts(40), recipe, generator=generator(), validate=validate)
+    records = [record for record in training if isinstance(record, Epoch)]
+    assert [(r.epoch, r.mrr, r.best) for r in records if r.mrr is not None] == [
+        (2, 0.1, True),
+        (4, 0.5, True),
+        (6, 0.4, False),
+        (8, 0.3, False),
+    ]
+    training.finish_()
+    assert_same(dict(model.state_dict()), seen[1])
+    assert (training.best_epoch, training.best_mrr) == (4, 0.5)
+
+
+def test_validation_never_reads_test(small_world):
+    withheld = small_world.splits["test"]
+    scrambled = withheld.with_slot("o", withheld.o.flip(0)).with_slot("t", withheld.t.flip(0))
+    changed = small_world.with_splits(dict(small_world.splits) | {"test": scrambled[:1]})
+    runs = [Learning(graph, model="complex", ranks=3, recipe=FAST) for graph in (small_world, changed)]
+    for run in runs:
+        for _ in run:
+            pass
+    assert_same(weights_of(runs[0]), weights_of(runs[1]))
+
+
+def test_false_facts_are_learned_as_false():
+    facts = random_facts(60)
+    marked = Facts(facts.ids, torch.arange(60) % 2 == 0)
+    model = MODELS["tucker"](SIZES, 5, generator=generator())
+    recipe = Recipe(epochs=200, learning_rate=0.05, batch_size=60, l2=0)
+    for _ in Training(model, marked, recipe, generator=generator()):
+        pass
+    scores = model.score(facts).detach()
+    assert scores[marked.truth].mean() > scores[~marked.truth].mean() + 2
+    with pytest.raises(UserError, match="the ranking loss needs true facts only"):
+        Training(model, marked, Recipe(loss="ranking"), generator=generator())
+
+
+def test_weights_weigh():
+    facts = random_facts(30)
+    ones, none = Facts(facts.ids, weight=torch.ones(30)), facts
+    zero = Facts(facts.ids, weight=torch.zeros(30))
+    losses = []
+    for variant in (none, ones, zero):
+        model = MODELS["complex"](SIZES, 3, generator=generator())
+        run = Training(model, variant, Recipe(epochs=1, l2=0), generator=generator())
+        losses.append([r.loss for r in run if isinstance(r, Epoch)][0])
+    assert losses[0] == losses[1] > 0
+    assert losses[2] == 0
+
+
+def test_l2_is_the_papers_penalty():
+    """One step of plain gradient equals autograd's of Σ loss + λ‖P‖², divided by the number of facts."""
+    facts, lam = random_facts(20), 0.7
+    model = MODELS["tucker"](SIZES, 3, dtype=torch.float64, generator=generator())
+    run = Training(model, facts, Recipe(l2=lam, batch_size=20), generator=generator())
+    assert run.optimizer.param_groups[0]["weight_decay"] == pytest.approx(2 * lam / 20)
+    penalty = lam * sum(p.square().sum() for p in model.parameters()) / 20
+    penalty.backward()
+    for parameter in model.parameters():
+        torch.testing.assert_close(parameter.grad, run.optimizer.param_groups[0]["weight_decay"] * parameter.detach())
+
+
+def test_losses_by_hand():
+    true, false = torch.tensor([0.0, 2.0]), torch.tensor([[0.0, 1.0], [-1.0, 3.0]])
+    softplus = torch.nn.functional.softplus
+    expected = softplus(-true) + softplus(false).sum(1)
+    torch.testing.assert_close(logistic(true, false), expected)
+    half = logistic(true, false, torch.tensor([True, False]))
+    torch.testing.assert_close(half, torch.stack([expected[0], softplus(true[1])]))
+    torch.testing.assert_close(ranking(true, false, sigmoid=False), torch.tensor([1.0 + 2.0, 0.0 + 2.0]))
+    s = torch.sigmoid
+    first = (0.5 + s(false[0]) - s(true[0])).clamp(min=0).sum()
+    torch.testing.assert_close(ranking(true, false, margin=0.5)[0], first)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "ranking"])
+@pytest.mark.parametrize("negatives", [{"s": 1, "o": 1}, {"p": 2}, {"t": 1}, {"s": 1, "p": 1, "o": 1, "t": 1}])
+def test_every_loss_learns_with_negatives_of_any_slot(small_world, loss, negatives):
+    recipe = Recipe(loss=loss, negatives=negatives, epochs=30, learning_rate=0.05, batch_size=256)
+    losses = [r.loss for r in Learning(small_world, model="complex", ranks=4, recipe=recipe) if isinstance(r, Epoch)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_loss_that_blows_up_is_told(small_world):
+    recipe = Recipe(learning_rate=1e30, epochs=5)
+    with pytest.raises(UserError, match="the loss became (nan|inf) in epoch .; lower the learning rate"):
+        for _ in Learning(small_world, model="tucker", ranks=4, recipe=recipe):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": "hinge"}, "unknown loss 'hinge'; choose one of logistic, ranking"),
+        ({"epochs": 0}, "epochs must be above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
+        ({"l2": -1.0}, "l2 must be 0 or more"),
+        ({"negatives": {}}, "corrupt nothing"),
+        ({"negatives": {"s": 0}}, "corrupt nothing"),
+        ({"negatives": {"x": 1}}, "unknown slot 'x'"),
+    ],
+)
+def test_bad_recipes(change, message):
+    with pytest.raises(UserError, match=message):
+        Recipe(**change)
+
+
+def test_a_model_that_does_not_fit_is_refused_before_memory_is_taken(small_world):
+    with pytest.raises(UserError, match=r"Tucker with Ranks\(entity=5000.*needs [\d,]{16,} bytes .* choose a lower rank"):
+        Learning(small_world, model="tucker", ranks=5000)
