@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import FORMED, SIZES, generator, random_facts, random_model
-from oracles import ORACLES
 from torch.autograd import gradcheck
 
+from conftest import FORMED, SIZES, generator, random_facts, random_model
+from oracles import ORACLES
 from recollect import Facts, Memory, Ranks, Recipe, UserError, dataset, load
 from recollect import models as models_module
 from recollect.facts import KINDS
@@ -19,9 +19,10 @@ DIRECTED = pytest.mark.parametrize(
 )
 # where an equation joins axes of several kinds, they share one rank
 UNEQUAL = {
-    "tucker": Ranks.of(3, predicate=2, time=4),
-    "tree": Ranks.of(3, predicate=2, time=4),
-    "cont": Ranks.of(3, predicate=2),
+    ("tucker", "episodic"): Ranks.of(3, predicate=2, time=4),
+    ("tucker", "semantic"): Ranks.of(3, predicate=2),
+    ("tree", "episodic"): Ranks.of(3, predicate=2, time=4),
+    ("cont", "episodic"): Ranks.of(3, predicate=2),
 }
 
 
@@ -43,9 +44,9 @@ def test_score_is_the_papers_equation_in_loops(name, form, rank):
     torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
 
 
-@pytest.mark.parametrize(("name", "form"), [(n, f) for n, f in FORMED if n in UNEQUAL])
+@pytest.mark.parametrize(("name", "form"), UNEQUAL)
 def test_score_with_unequal_ranks_is_the_equation_in_loops(name, form):
-    ranks = UNEQUAL[name]
+    ranks = UNEQUAL[name, form]
     model, facts = random_model(name, form, ranks), random_facts(12)
     torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
     for slot in model.indicator.slots:
@@ -82,12 +83,14 @@ def test_candidates_may_be_shared_or_per_fact(name, form, slot):
 
 
 @DIRECTED
-def test_queries_built_in_pieces_are_the_same(name, form, slot, monkeypatch):
+def test_facts_scored_in_pieces_are_the_same(name, form, slot, monkeypatch):
     model, facts = random_model(name, form), random_facts(9)
+    each = torch.randint(SIZES[KINDS[slot]], (9, 4), generator=generator(3))
     with torch.no_grad():
-        whole = model.score_against(facts, slot)
-        monkeypatch.setattr(models_module, "QUERY_BYTES", 1)
+        whole, some = model.score_against(facts, slot), model.score_against(facts, slot, each)
+        monkeypatch.setattr(models_module, "WORK_BYTES", 1)
         torch.testing.assert_close(model.score_against(facts, slot), whole)
+        torch.testing.assert_close(model.score_against(facts, slot, each), some)
 
 
 @DIRECTED
@@ -110,7 +113,7 @@ def test_linear_in_every_slot_but_trees_time_which_is_quadratic(name, form, slot
 @EACH
 def test_parameter_counts_are_the_papers(name, form):
     ne, np_, nt, r, rt = 11, 5, 7, 4, 3
-    rt = r if name in ("distmult", "hole", "complex", "cont", "rescal") else rt
+    rt = r if form == "semantic" or name in ("distmult", "hole", "complex", "cont") else rt
     n_t = nt if form == "episodic" else 0
     expected = {
         "distmult": (ne + np_ + n_t + 1) * r,
@@ -214,6 +217,15 @@ def test_a_missing_form_is_told(name, form):
 def test_one_rank_where_the_equation_joins_all_axes(name):
     with pytest.raises(UserError, match="needs one rank for entity and predicate and time"):
         MODELS[name](SIZES, Ranks.of(4, time=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "ranks"),
+    [("cont", "episodic", Ranks.of(4, time=2)), ("rescal", "semantic", Ranks.of(4, predicate=2))],
+)
+def test_a_rank_that_the_equation_cannot_use_is_refused(name, form, ranks):
+    with pytest.raises(UserError, match="rank of its own"):
+        MODELS[name](SIZES, ranks, form=form)
 
 
 def test_a_semantic_model_has_no_time_slot():

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 import torch
-from conftest import SIZES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import SIZES
 from recollect import (
     EpisodicGraph,
     Facts,
@@ -57,9 +57,9 @@ def runs_by_loop(rows):
 def test_runs_starts_and_ends(rows):
     graph, expected = graph_of(rows), runs_by_loop(rows)
     found = runs(graph)
-    assert {(*row, last) for row, last in zip(map(tuple, found.first.ids.tolist()), found.last.tolist(), strict=True)} == (
-        expected
-    )
+    assert {
+        (*row, last) for row, last in zip(map(tuple, found.first.ids.tolist()), found.last.tolist(), strict=True)
+    } == (expected)
     assert len(found.first) == len(expected)
     assert rows_of(starts(graph)) == {(s, p, o, first) for s, p, o, first, _ in expected}
     assert rows_of(ends(graph)) == {(s, p, o, last) for s, p, o, _, last in expected if last < 5}

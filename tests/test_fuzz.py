@@ -13,7 +13,9 @@ from recollect import EpisodicGraph, UserError, read
 NAMES = st.sampled_from(["a.csv", "a.tsv", "a.txt", "a.parquet"])
 CELLS = st.one_of(
     st.text(max_size=8),
-    st.sampled_from(["subject", "predicate", "object", "time", "2014", "2014-01-01", "7", "", '"', '""', "a\nb", "\ufeff"]),
+    st.sampled_from(
+        ["subject", "predicate", "object", "time", "2014", "2014-01-01", "7", "", '"', '""', "a\nb", "\ufeff"]
+    ),
     st.dates().map(str),
     st.integers().map(str),
 )
@@ -63,7 +65,10 @@ def test_mangled_tables(rows, header, mark, end, encoding, quote, name):
 
 
 @settings(max_examples=200)
-@given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=10), grain=st.sampled_from([None, "year", "day", "ordinal"]))
+@given(
+    rows=st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=10),
+    grain=st.sampled_from([None, "year", "day", "ordinal"]),
+)
 def test_any_labels_and_times(rows, grain):
     import polars as pl
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import SIZES, generator, random_facts
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import SIZES, generator, random_facts
 from recollect import Facts, UserError
 from recollect.facts import SLOTS
 from recollect.known import Known

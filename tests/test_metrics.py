@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import SIZES, generator, random_facts
 
+from conftest import SIZES, generator, random_facts
+from recollect import metrics
 from recollect.known import Known
 from recollect.metrics import Calibration, Sample, calibrate, platt, reliability, sample_candidates
 from recollect.models import MODELS
@@ -47,7 +48,9 @@ def test_platt_keeps_the_order_and_stays_finite():
 
 
 def test_reliability_by_hand():
-    sample = Sample(torch.zeros(4), torch.tensor([True, False, False, False]), torch.tensor([1.0, 1.0, 1.0, 1.0]).double())
+    sample = Sample(
+        torch.zeros(4), torch.tensor([True, False, False, False]), torch.tensor([1.0, 1.0, 1.0, 1.0]).double()
+    )
     report = reliability(torch.tensor([0.95, 0.05, 0.05, 0.25], dtype=torch.float64), sample)
     assert report["brier"] == pytest.approx((0.05**2 + 0.05**2 + 0.05**2 + 0.25**2) / 4)
     assert report["expected_error"] == pytest.approx((0.05 + 0.05 * 2 + 0.25) / 4)
@@ -74,7 +77,7 @@ def test_calibrated_probabilities_are_better_and_sum_to_the_answers():
         assert (weight * probability).sum().item() == pytest.approx((weight * sample.truth).sum().item(), abs=0.03)
 
 
-def test_sampled_candidates_are_unknown_and_stand_for_all_unknown():
+def test_sampled_candidates_are_unknown_and_stand_for_all_unknown(monkeypatch):
     facts = random_facts(30)
     known = Known(facts, SIZES)
 
@@ -82,9 +85,11 @@ def test_sampled_candidates_are_unknown_and_stand_for_all_unknown():
         """The score of a candidate is its id, so that ids can be read back."""
 
         def score_against(self, facts, slot, candidates=None):
-            return candidates.double()
+            return torch.arange(5.0).expand(len(facts), 5) if candidates is None else candidates.double()
 
+    monkeypatch.setattr(metrics, "ALL_OF", 1)
     sample = sample_candidates(Identity(), facts, "o", known=known, generator=generator(), count=8)
+    facts = facts[torch.randperm(30, generator=generator())]  # the order in which they were taken
     ids = sample.score.reshape(30, 9).long()
     weight = sample.weight.reshape(30, 9)
     assert ids[:, 0].tolist() == facts.o.tolist()
@@ -93,3 +98,7 @@ def test_sampled_candidates_are_unknown_and_stand_for_all_unknown():
     torch.testing.assert_close(weight[:, 1:].sum(dim=1), unknown.double())
     for k in range(1, 9):
         assert not known.contains(facts.with_slot("o", ids[:, k]))[unknown > 0].any()
+    monkeypatch.undo()
+    everything = sample_candidates(Identity(), facts, "o", known=known, generator=generator())
+    assert set(everything.weight.tolist()) == {1.0}
+    assert len(everything.score) == 30 + int(unknown.sum())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import FORMED, generator
 
+from conftest import FORMED, generator
 from recollect import Facts, Recipe
 from recollect.known import Known
 from recollect.metrics import evaluate

@@ -41,6 +41,11 @@ def test_bins_are_in_order_and_without_gaps(grain, at, days):
             assert set(labels) == walked
 
 
+def test_a_week_belongs_to_the_year_and_month_of_its_thursday():
+    assert time_bin("2015-W01", "year") == 2015  # it begins on 2014-12-29
+    assert time_bin("2015-W01", "month") == time_bin("2015-01", "month")
+
+
 def test_weeks_before_1970_start_on_monday():
     assert time_bin("1969-12-28", "week") + 1 == time_bin("1969-12-29", "week") == time_bin("1970-01-04", "week")
 
@@ -68,7 +73,9 @@ def test_time_zones_become_utc():
     assert moment("2014-03-05T23:30:00-02:00")[0] == datetime(2014, 3, 6, 1, 30)
 
 
-@pytest.mark.parametrize("label", ["", "soon", "2014-13", "2014-02-30", "0000", "2014-W60", "12:30", "2014-1-2-3", "٢٠١٤"])
+@pytest.mark.parametrize(
+    "label", ["", "soon", "2014-13", "2014-02-30", "0000", "2014-W60", "12:30", "2014-1-2-3", "٢٠١٤"]
+)
 def test_unreadable_dates(label):
     assert moment(label) is None
 
@@ -81,7 +88,9 @@ def test_unreadable_dates(label):
         (["3", "2014"], "ordinal"),
         (["0", "24", "4368"], "ordinal"),
         (["20140305", "20140306"], "day"),
-        (["2014-03-05", "2014-03"], "month"),
+        (["201312", "201401"], "month"),
+        (["201312", "201413"], "ordinal"),
+        (["2014-03-05", "2014-03"], "day"),
         (["2014-03-05T00:00:00", "2014-03-06T00:00:00"], "day"),
         (["2014-03-05T00:00:00", "2014-03-06T11:00:00"], "hour"),
         (["2014-03-05", "soon"], "day"),
@@ -103,6 +112,8 @@ def test_natural_grain(labels, grain):
         ("2014-03-05", "day", "2014-03-04"),
         ("2014-03-05T13", "hour", "2014-03-05T12"),
         ("7", "ordinal", "6"),
+        ("2015-W01", "year", "2014"),
+        ("2015-W02", "year", "2015"),
     ],
 )
 def test_the_last_bin_before_an_end(end, grain, last):

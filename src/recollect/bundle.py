@@ -44,12 +44,14 @@ def write_bundle(
     if path.exists() and not (path / ABOUT).is_file():
         raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary, old = path.with_name(f".{path.name}.{os.getpid()}.tmp"), _aside(path)
+    if old.exists() and not path.exists():  # a replacement was cut off between its two renames
+        old.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         _write_files(temporary, weights, graph, about)
-        old = path.with_name(f".{path.name}.{os.getpid()}.old")
         if path.exists():
             path.rename(old)
         temporary.rename(path)
@@ -57,10 +59,14 @@ def write_bundle(
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
 
 
 def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str, Any]]:
     """Weights, graph and description of a bundle, after every digest has been checked."""
+    if not path.exists() and _aside(path).exists():
+        path = _aside(path)  # a replacement was cut off between its two renames: this is what was replaced
     about = _read_about(path)
     for name in (WEIGHTS, *TABLES):
         file = path / name
@@ -73,7 +79,14 @@ def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str,
     try:
         weights = safetensors.torch.load_file(path / WEIGHTS)
         graph = _read_graph(path, about)
-    except (safetensors.SafetensorError, pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as error:
+    except (
+        safetensors.SafetensorError,
+        pl.exceptions.PolarsError,
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+    ) as error:
         raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
     return weights, graph, about
 
@@ -141,14 +154,14 @@ def _read_about(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a memory, for it has no {ABOUT}; give a directory that was saved as one")
     try:
         about = json.loads(file.read_text(encoding="utf-8"))
-        given = about.pop("digest")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        given, files = about.pop("digest"), about["files"]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: not readable as the description of a memory; restore it or train again") from error
     if about.get("format") != FORMAT:
         raise UserError(
             f"{file}: format {about.get('format')!r}; this version reads format {FORMAT}: use a matching one"
         )
-    if given != _digest_of(about):
+    if given != _digest_of(about) or not isinstance(files, dict):
         raise UserError(f"{file}: the content is not what was saved (its digest differs); restore it or train again")
     return dict(about)
 
@@ -157,8 +170,8 @@ def _read_graph(path: Path, about: Mapping[str, Any]) -> EpisodicGraph:
     labels = {name: pl.read_parquet(path / name)["label"].to_list() for name in TABLES[:2]}
     data = about["data"]
     times = TimeAxis(**data["times"])
-    if times.grain not in GRAINS:
-        raise ValueError(f"unknown grain {times.grain!r}")
+    if times.grain not in GRAINS or times.labels != pl.read_parquet(path / TABLES[2])["label"].to_list():
+        raise ValueError("its times are not those it was trained on")
     frame = pl.read_parquet(path / TABLES[3])
     splits = {name: _read_facts(frame.filter(pl.col("split") == name)) for name in about["splits"] if name in SPLITS}
     entities, predicates = (
@@ -178,6 +191,11 @@ def _read_facts(frame: pl.DataFrame) -> Facts:
     if frame.height and frame["weight"].null_count() == 0:
         weight = torch.from_numpy(frame["weight"].to_numpy(writable=True))
     return Facts(Facts.from_columns(*columns).ids, value, weight)
+
+
+def _aside(path: Path) -> Path:
+    """Where a bundle stands while another takes its place."""
+    return path.with_name(f".{path.name}.old")
 
 
 def _digest(file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -44,10 +45,24 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False)
-        sys.exit(2)
+        _complain(str(error))
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except RuntimeError as error:
+        if "allocate" not in str(error):
+            raise
+        _complain(f"not enough memory ({str(error).splitlines()[0]}); choose a lower rank or batch size")
+
+
+def _complain(sentence: str) -> None:
+    _console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(sentence)}", highlight=False)
+    sys.exit(2)
+
+
+def _console(**options: Any) -> Console:
+    return Console(emoji=False, **options)  # labels may hold :names: that are no emoji
 
 
 @app.command()
@@ -62,7 +77,8 @@ def demo(
     from recollect import demo as show
     from recollect.memory import Memory
 
-    console = Console()
+    console = _console()
+    _check_place(out)
     learning = show.start(seed)
     graph = learning.graph
     sizes = graph.sizes
@@ -136,7 +152,7 @@ def data_show(
     if as_json:
         typer.echo(json.dumps(about, ensure_ascii=False))
         return
-    console = Console()
+    console = _console()
     table = Table(show_header=False, box=None)
     for name, value in about.items():
         shown = "  ".join(f"{k} {v:,}" for k, v in value.items()) if isinstance(value, dict) else f"{value}"
@@ -166,7 +182,7 @@ def train(
     validate_every: Annotated[int | None, typer.Option(help="Epochs between validations and checkpoints.")] = None,
     patience: Annotated[int | None, typer.Option(help="Validations without a better MRR before stopping.")] = None,
     split: Annotated[str, typer.Option(help="Of a single file: random, time or none.")] = "random",
-    entities: Annotated[int | None, typer.Option(help="Keep the most frequent ones only (random split).")] = None,
+    entities: Annotated[int | None, typer.Option(help="Keep only the facts among so many most frequent ones.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same memory.")] = 0,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     device: Annotated[str, typer.Option(help="cpu, cuda, mps …")] = "cpu",
@@ -187,12 +203,10 @@ def train(
     from recollect.memory import Memory
     from recollect.models import Ranks
     from recollect.negatives import parse_negatives
-    from recollect.recipes import RECIPES
+    from recollect.recipes import parse_recipe
 
-    partial = out.with_name(out.name + ".partial")
+    partial = out.with_name(out.name + ".partial") if out.name else out
     _check_out(out, partial, resume, force)
-    if recipe not in RECIPES:
-        raise UserError(f"unknown recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
     told: dict[str, Any] = {
         "loss": loss,
         "margin": margin,
@@ -205,12 +219,12 @@ def train(
         "validate_every": validate_every,
         "patience": patience,
     }
-    chosen = replace(RECIPES[recipe], **{name: value for name, value in told.items() if value is not None})
+    chosen = replace(parse_recipe(recipe), **{name: value for name, value in told.items() if value is not None})
     graph = _split(_graph(data, columns, grain, static), split, entities, seed)
     learning = Learning(
         graph,
         model=model,
-        ranks=Ranks.of(rank, predicate=predicate_rank, time=time_rank),
+        rank=Ranks.of(rank, predicate=predicate_rank, time=time_rank),
         recipe=chosen,
         seed=seed,
         form=form,
@@ -219,6 +233,8 @@ def train(
     )
     if resume and partial.exists():
         learning.resume_(partial)
+    elif force:
+        partial.unlink(missing_ok=True)
     began = time.monotonic()
     _run(learning, partial)
     memory = Memory.of(learning)
@@ -245,7 +261,9 @@ def train(
 def evaluate(
     memory: MemoryDir,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    slots: Annotated[str | None, typer.Option(help="Some of s, p, o, t; all that the model has if left out.")] = None,
+    slots: Annotated[
+        str | None, typer.Option(help="Some of s, p, o, t, like `so`; all that the model has if left out.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Rank the facts of a split among all candidates of every slot, filtered and raw.
@@ -258,7 +276,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(report))
         return
-    console = Console()
+    console = _console()
     console.print(_figure_table(report))
     table = Table("slot", "log loss of σ(θ)", "calibrated", title="Reliability of probabilities")
     for slot, both in report["calibration"].items():
@@ -333,22 +351,37 @@ def _parse_columns(text: str | None) -> dict[str, str | int]:
 
 
 def _split(graph: Any, how: str, entities: int | None, seed: int) -> Any:
-    from recollect.episodes import split_by_time, split_randomly
+    from recollect.episodes import most_frequent, split_by_time, split_randomly
 
     if how not in ("random", "time", "none"):
         raise UserError(f"unknown split {how!r}; choose random, time or none")
+    graph = graph if entities is None else most_frequent(graph, entities)
     if len(graph.splits) > 1 or how == "none":
         return graph
-    return split_by_time(graph) if how == "time" else split_randomly(graph, entities=entities, seed=seed)
+    return split_by_time(graph) if how == "time" else split_randomly(graph, seed=seed)
 
 
 def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
     if resume and force:
         raise UserError("--resume continues a run and --force discards it; give one of them")
+    if not out.name:
+        raise UserError(f"--out {str(out)!r} names no directory that could be made; give one like world.memory")
+    _check_place(out)
+    if out.exists() and not (out / "memory.json").is_file():
+        raise UserError(f"{out} exists and is not a memory; choose another --out")
     if out.exists() and not force:
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
     if partial.exists() and not (resume or force):
         raise UserError(f"{partial} is an unfinished run; continue it with --resume or discard it with --force")
+
+
+def _check_place(out: Path) -> None:
+    """Refuse, before any work, a place that could not be written to in the end."""
+    nearest = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
+    if not nearest.is_dir() or (out.is_symlink() and not out.exists()):
+        raise UserError(f"{out}: cannot be made, for {nearest} is not a directory; choose another --out")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UserError(f"{out}: cannot be made, for {nearest} may not be written to; choose another --out")
 
 
 def _run(learning: Any, partial: Path) -> None:
@@ -399,7 +432,7 @@ def _shown(learning: Any) -> Iterator[Any]:
         TextColumn("valid MRR {task.fields[mrr]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=_console(stderr=True), transient=True) as progress:
         mrr = next((f"{h.mrr:.3f}" for h in reversed(learning.history) if h.mrr is not None), "–")
         done = learning.training.epoch * facts
         task = progress.add_task(
@@ -444,7 +477,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     table = Table(*(rows[0] if rows else ()))
     for row in rows:
         table.add_row(*(_plain(str(value)) for value in row.values()))
-    Console().print(table)
+    _console().print(table)
 
 
 def _plain(text: str) -> str:

@@ -16,6 +16,7 @@ from recollect.learning import Learning
 from recollect.memory import Memory
 from recollect.plots import fact_over_time, learning_curves
 from recollect.recipes import Recipe
+from recollect.seeds import seeded
 from recollect.sources import dataset
 
 MODEL, RANK = "complex", 64
@@ -35,7 +36,7 @@ class Question:
 
 def start(seed: int = 0) -> Learning:
     """The run that the demonstration shows."""
-    return Learning(dataset("world", seed=seed), model=MODEL, ranks=RANK, recipe=RECIPE, seed=seed)
+    return Learning(dataset("world", seed=seed), model=MODEL, rank=RANK, recipe=RECIPE, seed=seed)
 
 
 def questions(memory: Memory, *, top: int = 3, seed: int = 0) -> Iterator[Question]:
@@ -43,7 +44,7 @@ def questions(memory: Memory, *, top: int = 3, seed: int = 0) -> Iterator[Questi
     test = memory.graph.split("test")
     offices = test[torch.tensor(["of" in label for label in memory.graph.predicates.take(test.p)])]
     states = test[torch.tensor(["with" in label for label in memory.graph.predicates.take(test.p)])]
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     for slot, facts in (("s", offices), ("p", states), ("o", states), ("t", offices)):
         fact = facts[torch.randint(len(facts), (1,), generator=generator)]
         labels = memory.graph.table(fact).row(0, named=True)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, number
+from recollect.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct, number
+from recollect.seeds import seeded
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,13 @@ class Runs:
 
 def runs(graph: EpisodicGraph) -> Runs:
     """All runs of the graph's true facts, ordered by (s, p, o, first time)."""
-    facts = graph.facts.true()
-    codes, order = number(facts, graph.sizes).sort()
-    if not len(codes):
-        return Runs(Facts.of([]), torch.empty(0, dtype=torch.int64))
-    # one run goes on where the next number is one more and the time has not wrapped into another triple
-    times = facts.t[order]
-    goes_on = (codes[1:] == codes[:-1] + 1) & (times[1:] > 0)
-    first = torch.cat([torch.tensor([True]), ~goes_on])
-    last = torch.cat([~goes_on, torch.tensor([True])])
-    return Runs(Facts(facts.ids[order][first]), times[last])
+    facts = distinct(graph.facts.true(), graph.sizes)
+    codes = number(facts, graph.sizes)
+    # a run goes on where the next number is one more and the time has not wrapped into another triple
+    goes_on = (codes[1:] == codes[:-1] + 1) & (facts.t[1:] > 0)
+    first, last = (torch.ones(len(facts), dtype=torch.bool) for _ in range(2))
+    first[1:], last[:-1] = ~goes_on, ~goes_on
+    return Runs(Facts(facts.ids[first]), facts.t[last])
 
 
 def starts(graph: EpisodicGraph) -> Facts:
@@ -57,16 +55,15 @@ def current(graph: EpisodicGraph) -> Facts:
 
 def rare(graph: EpisodicGraph) -> Facts:
     """Facts of triples that occur fewer than three times, and the starts of all runs."""
-    facts = graph.facts.true()
+    facts = distinct(graph.facts.true(), graph.sizes)
     _, inverse, counts = number(facts, graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
-    both = Facts.concat([Facts(facts.ids[counts[inverse] < 3]), starts(graph)])
-    codes, inverse = number(both, graph.sizes).unique(return_inverse=True)
-    one = torch.zeros_like(codes).scatter_(0, inverse, torch.arange(len(inverse)))
-    return both[one]
+    return distinct(Facts.concat([Facts(facts.ids[counts[inverse] < 3]), starts(graph)]), graph.sizes)
 
 
 def most_frequent(graph: EpisodicGraph, entities: int) -> EpisodicGraph:
     """The facts among the `entities` entities that occur most often, ties by label; the paper's restriction."""
+    if entities < 1:
+        raise UserError(f"cannot keep the {entities} most frequent entities; wanted at least 1")
     facts = graph.facts
     counts = torch.bincount(torch.cat([facts.s, facts.o]), minlength=len(graph.entities))
     kept = counts.argsort(descending=True, stable=True)[:entities].sort().values
@@ -91,8 +88,7 @@ def split_randomly(
     _check_shares(valid, test)
     graph = graph if entities is None else most_frequent(graph, entities)
     facts = graph.facts
-    generator = torch.Generator().manual_seed(seed)
-    facts = facts[torch.randperm(len(facts), generator=generator)]
+    facts = facts[torch.randperm(len(facts), generator=seeded(seed))]
     covers = torch.zeros(len(facts), dtype=torch.bool)
     for slot in SLOTS:
         position = torch.arange(len(facts))

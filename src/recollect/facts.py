@@ -10,7 +10,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
@@ -35,7 +35,17 @@ def parse_slot(name: str) -> str:
     for slot, word in SLOT_NAMES.items():
         if name in (slot, word):
             return slot
-    raise UserError(f"unknown slot {name!r}; choose one of {', '.join(SLOT_NAMES.values())}")
+    raise UserError(f"unknown slot {name!r}; choose among {SLOTS} or {', '.join(SLOT_NAMES.values())}")
+
+
+def parse_slots(text: str) -> str:
+    """Slot letters of `text`, given together or as words between commas, each once.
+
+    >>> parse_slots("spot"), parse_slots("subject,time")
+    ('spot', 'st')
+    """
+    words = text.split(",") if "," in text or text in SLOT_NAMES.values() else list(text)
+    return "".join(dict.fromkeys(parse_slot(word.strip()) for word in words))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +155,14 @@ def number(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor
     return numbers
 
 
+def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
+    """Each fact once, in the order of its number."""
+    numbers, order = number(facts, sizes).sort(stable=True)
+    new = torch.ones(len(order), dtype=torch.bool)
+    new[1:] = numbers[1:] != numbers[:-1]
+    return facts[order[new]]
+
+
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Label ⇄ id, in code point order, so that ids do not depend on the order of rows.
@@ -168,6 +186,7 @@ class Vocabulary:
         return {label: i for i, label in enumerate(self.labels)}
 
     def index(self, label: str) -> int:
+        label = str(label)
         if label in self._ids:
             return self._ids[label]
         raise UserError(f"unknown {self.kind} {label!r}; {self._suggestion(label)}")
@@ -199,8 +218,7 @@ class EpisodicGraph:
     times: TimeAxis
     splits: Mapping[str, Facts]
     name: str = "graph"
-    duplicates: int = 0  # rows merged into an equal one when the graph was read
-    notes: tuple[str, ...] = field(default=())  # what a reader did on the way, one sentence each
+    duplicates: int = 0  # facts merged into an equal one when the graph was read
 
     @property
     def facts(self) -> Facts:
@@ -243,5 +261,5 @@ class EpisodicGraph:
         for name, facts in self.splits.items():
             digest.update(name.encode() + facts.ids.contiguous().numpy().tobytes())
             for extra in (facts.value, facts.weight):
-                digest.update(b"\2" if extra is None else extra.contiguous().numpy().tobytes())
+                digest.update(b"\2" if extra is None or not len(extra) else extra.contiguous().numpy().tobytes())
         return digest.hexdigest()

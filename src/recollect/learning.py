@@ -15,12 +15,13 @@ import torch
 
 from recollect.bundle import read_checkpoint, write_checkpoint
 from recollect.errors import UserError
-from recollect.facts import EpisodicGraph
+from recollect.facts import EpisodicGraph, Facts
 from recollect.known import Known
 from recollect.metrics import Calibration, calibrate, summarise
 from recollect.models import Ranks, TensorModel, parse_model
 from recollect.ranks import rank
-from recollect.recipes import Recipe
+from recollect.recipes import Recipe, parse_recipe
+from recollect.seeds import seeded
 from recollect.training import Epoch, Step, Training
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -35,30 +36,30 @@ class Learning:
         graph: EpisodicGraph,
         *,
         model: str,
-        ranks: Ranks | int,
-        recipe: Recipe | None = None,
+        rank: Ranks | int,
+        recipe: Recipe | str = "paper",
         seed: int = 0,
         form: str = "episodic",
         dtype: str = "float32",
         device: str = "cpu",
     ) -> None:
         kind = parse_model(model)
-        ranks = ranks if isinstance(ranks, Ranks) else Ranks.of(ranks)
+        ranks = rank if isinstance(rank, Ranks) else Ranks.of(rank)
         if dtype not in DTYPES:
             raise UserError(f"unknown dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
-        check_fits(kind, graph.sizes, ranks, form, DTYPES[dtype])
         self.graph, self.seed = graph, seed
-        self.recipe = recipe or Recipe()
+        self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
+        check_fits(kind, graph.sizes, ranks, form, DTYPES[dtype], self.recipe)
         self.history: list[Epoch] = []
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         self.model = kind(
             graph.sizes, ranks, form=form, dtype=DTYPES[dtype], device=_device(device), generator=generator
         )
-        self.known = Known(graph.facts, graph.sizes)
-        valid = graph.splits.get("valid")
-        self.valid = None if valid is None or not len(valid.true()) else valid.true()
+        train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
+        self.known = Known(Facts.concat([train, valid]), graph.sizes)  # of the test split nothing is known here
+        self.valid = valid if len(valid) else None
         validate = None if self.valid is None else self._validate
-        self.training = Training(self.model, graph.split("train"), self.recipe, generator=generator, validate=validate)
+        self.training = Training(self.model, train, self.recipe, generator=generator, validate=validate)
 
     def __iter__(self) -> Iterator[Step | Epoch]:
         for record in self.training:
@@ -75,22 +76,28 @@ class Learning:
     def resume_(self, path: Path) -> None:
         """Continue from a kept run with the same settings; only the number of epochs may differ."""
         tensors, plain = read_checkpoint(path)
-        for name, ours in self._settings().items():
-            theirs = plain["settings"].get(name)
-            if theirs != ours and name != "epochs":
-                raise UserError(
-                    f"{path} was made with {name} {theirs}, this run has {ours}; "
-                    "resume with the same settings, or start anew (--force)"
-                )
-        self.training.restore_(tensors, plain["training"])
-        self.history = [Epoch(**record) for record in plain["history"]]
+        try:
+            for name, ours in self._settings().items():
+                theirs = plain["settings"].get(name)
+                if theirs != ours and name != "epochs":
+                    which = "other data" if name == "data" else f"{name} {theirs}, this run has {ours}"
+                    raise UserError(
+                        f"{path} was made with {which}; resume with the same settings, or start anew (--force)"
+                    )
+            history = [Epoch(**record) for record in plain["history"]]
+            self.training.restore_(tensors, plain["training"])
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise UserError(f"{path}: not a checkpoint that this version can continue; start anew (--force)") from error
+        self.history = history
 
     def result(self) -> tuple[TensorModel, Calibration, dict[str, Any]]:
         """The model with its best weights, calibrated on the validation split, and how it came about."""
         self.training.finish_()
+        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+            raise UserError("the weights are no longer finite numbers; train again with a lower learning rate")
         calibration = Calibration.identity()
         if self.valid is not None:
-            generator = torch.Generator().manual_seed(self.seed)
+            generator = seeded(self.seed)
             slots = self.model.indicator.slots
             calibration = calibrate(self.model, self.valid, known=self.known, slots=slots, generator=generator)
         about = {
@@ -120,22 +127,30 @@ class Learning:
         }
 
 
-def check_fits(model: type[TensorModel], sizes: dict[str, int], ranks: Ranks, form: str, dtype: torch.dtype) -> None:
-    """Refuse, before any memory is taken, a model whose training does not fit in it."""
+def check_fits(
+    model: type[TensorModel], sizes: dict[str, int], ranks: Ranks, form: str, dtype: torch.dtype, recipe: Recipe
+) -> None:
+    """Refuse, before any memory is taken, a model whose weights and batches do not fit in it."""
     count = model.parameter_count(sizes, ranks, form)
-    needed = count * dtype.itemsize * COPIES
+    weights = count * dtype.itemsize * COPIES
+    shapes, indicator = model.shapes(sizes, ranks, form), model.equation(form)
+    # a batch gathers its factors, and their gradients, once for every slot that is corrupted
+    batch = sum(
+        2 * recipe.batch_size * model.fact_bytes(shapes, indicator, {slot: 1 + negatives}, dtype.itemsize)
+        for slot, negatives in recipe.negatives.items()
+    )
     free = psutil.virtual_memory().available
-    if needed > free:
+    if weights + batch > free:
         raise UserError(
-            f"{model.__name__} with {ranks} needs {needed:,} bytes to train ({count:,} parameters of "
-            f"{dtype.itemsize} bytes, {COPIES} copies), and {free:,} are free; choose a lower rank"
+            f"{model.__name__} with {ranks} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
+            f"parameters, {batch:,} for a batch), and {free:,} are free; choose a lower rank or batch size"
         )
 
 
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"device {name!r} cannot be used here; choose cpu or one that this PyTorch supports") from error
     return device

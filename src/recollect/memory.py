@@ -15,12 +15,13 @@ from torch import Tensor
 
 from recollect.bundle import read_bundle, write_bundle
 from recollect.errors import UserError
-from recollect.facts import SLOT_NAMES, EpisodicGraph, Facts, parse_slot
+from recollect.facts import SLOT_NAMES, EpisodicGraph, Facts, parse_slots
 from recollect.known import Known
 from recollect.learning import DTYPES, Learning
 from recollect.metrics import Calibration, evaluate, reliability_report
 from recollect.models import Ranks, TensorModel, parse_model
 from recollect.recipes import Recipe
+from recollect.seeds import seeded
 
 
 class Memory:
@@ -38,7 +39,7 @@ class Memory:
     ) -> None:
         self.model, self.graph, self.calibration, self.about = model, graph, calibration, dict(about)
         self.known = Known(graph.facts, graph.sizes)
-        self._learned = Known(self._as_modelled(graph.split("train")), graph.sizes)
+        self._learned = Known(model.as_modelled(graph.split("train")), graph.sizes)
 
     @classmethod
     def learn(
@@ -47,7 +48,7 @@ class Memory:
         *,
         model: str = "complex",
         rank: Ranks | int = 100,
-        recipe: Recipe | None = None,
+        recipe: Recipe | str = "paper",
         seed: int = 0,
         form: str = "episodic",
         dtype: str = "float32",
@@ -55,7 +56,7 @@ class Memory:
     ) -> Memory:
         """Learn the train split, choosing the epoch and the probabilities on the valid split if there is one."""
         learning = Learning(
-            graph, model=model, ranks=rank, recipe=recipe, seed=seed, form=form, dtype=dtype, device=device
+            graph, model=model, rank=rank, recipe=recipe, seed=seed, form=form, dtype=dtype, device=device
         )
         for _ in learning:
             pass
@@ -84,12 +85,12 @@ class Memory:
         given = {"s": subject, "p": predicate, "o": object, "t": time}
         query, slot = self._query(given)
         with torch.no_grad():
-            scores = self.model.score_against(query.to(next(self.model.parameters()).device), slot)[0].cpu()
+            scores = self.model.score_against(query, slot)[0].cpu()
         if scores.isnan().any():
             raise UserError("this memory scores some answers as NaN; train it again with a lower learning rate")
         best = scores.argsort(descending=True, stable=True)[: max(0, top)]
         answers = Facts(query.ids.expand(len(best), -1)).with_slot(slot, best)
-        stored = self._learned.contains(self._as_modelled(answers)).tolist()
+        stored = self._learned.contains(self.model.as_modelled(answers)).tolist()
         return pl.DataFrame(
             {
                 SLOT_NAMES[slot]: self.graph.axis(slot).take(best),
@@ -113,9 +114,8 @@ class Memory:
         if not len(facts):
             raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
         figures = evaluate(self.model, facts, known=self.known, slots=slots)
-        generator = torch.Generator().manual_seed(0)
         calibration = reliability_report(
-            self.model, facts, self.calibration, known=self.known, slots=slots, generator=generator
+            self.model, facts, self.calibration, known=self.known, slots=slots, generator=seeded(0)
         )
         return {"split": split, "facts": len(facts), **figures, "calibration": calibration}
 
@@ -134,7 +134,7 @@ class Memory:
         have = self.model.indicator.slots
         if slots is None:
             return have
-        wanted = "".join(dict.fromkeys(parse_slot(slot) for slot in slots))
+        wanted = parse_slots(slots)
         if missing := [slot for slot in wanted if slot not in have]:
             raise UserError(f"a {self.model.form} memory has no {SLOT_NAMES[missing[0]]}; choose slots among {have}")
         if not wanted:
@@ -153,10 +153,6 @@ class Memory:
         ids = [0 if given[slot] is None else self.graph.axis(slot).index(given[slot]) for slot in "spot"]
         return Facts.of([tuple(ids)]), open_slots[0]  # type: ignore[list-item]
 
-    def _as_modelled(self, facts: Facts) -> Facts:
-        """Facts as the model tells them apart: a semantic one knows no times."""
-        return facts if "t" in self.model.indicator.slots else facts.with_slot("t", torch.zeros_like(facts.t))
-
 
 def load(path: str | Path) -> Memory:
     """The memory that was saved at `path`, checked file by file."""
@@ -166,8 +162,10 @@ def load(path: str | Path) -> Memory:
         kind, ranks, dtype = parse_model(about["model"]), Ranks(**about["ranks"]), DTYPES[about["dtype"]]
         _check_weights(weights, kind.shapes(graph.sizes, ranks, about["form"]), dtype)
         model = kind(graph.sizes, ranks, form=about["form"], dtype=dtype)
-        calibration = Calibration(**about["calibration"])
-    except (KeyError, TypeError, ValueError) as error:
+        calibration = Calibration(
+            **{part: {s: float(v) for s, v in about["calibration"][part].items()} for part in ("scale", "shift")}
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
     model.load_state_dict(weights)
     kept: dict[str, Any] = {name: about[name] for name in ("recipe", "seed", "training") if name in about}

@@ -14,6 +14,8 @@ from recollect.known import Known
 from recollect.ranks import BYTES, TIES, Ranking, Scorer, rank
 
 HITS = (1, 3, 10)
+FACTS = 4096  # are enough to fit or to judge two numbers
+ALL_OF = 1024  # a slot with at most so many ids is not sampled
 
 
 def summarise(rankings: Sequence[Ranking], policy: str = "realistic") -> dict[str, float]:
@@ -84,22 +86,27 @@ class Sample:
 def sample_candidates(
     scorer: Scorer, facts: Facts, slot: str, *, known: Known, generator: torch.Generator, count: int = 64
 ) -> Sample:
-    """The answer and `count` unknown candidates of each fact, weighted to stand for all unknown ones."""
+    """The answers of at most FACTS facts and their unknown candidates: all of them where they are few, else a
+    random `count` of each fact, weighted to stand for all."""
     facts = facts.true()
-    drawn = known.draw_unknown(facts, slot, count, generator)
-    rows, _ = known.find(facts, slot)
-    unknown = known.size(slot) - torch.bincount(rows, minlength=len(facts))
-    candidates = torch.cat([facts.column(slot)[:, None], drawn], dim=1)
-    pieces = [
-        scorer.score_against(piece, slot, ids).cpu()
-        for piece, ids in zip(facts.split(4096), candidates.split(4096), strict=True)
-    ]
-    score = torch.cat(pieces).double()
-    truth = torch.zeros_like(score, dtype=torch.bool)
-    truth[:, 0] = True
-    weight = (unknown.double() / count)[:, None].expand_as(score).clone()
-    weight[:, 0] = 1
-    return Sample(score.flatten(), truth.flatten(), weight.flatten())
+    facts = facts[torch.randperm(len(facts), generator=generator)[:FACTS]]
+    own, n = facts.column(slot)[:, None], known.size(slot)
+    rows, ids = known.find(facts, slot)
+    if n <= ALL_OF:
+        score = scorer.score_against(facts, slot).cpu().double()
+        weight = torch.ones_like(score)
+        weight[rows, ids] = 0  # known to be true, so no false candidate
+        truth = torch.zeros_like(score, dtype=torch.bool).scatter_(1, own, True)
+    else:
+        drawn = known.draw_unknown(facts, slot, count, generator)
+        score = scorer.score_against(facts, slot, torch.cat([own, drawn], dim=1)).cpu().double()
+        unknown = n - torch.bincount(rows, minlength=len(facts))
+        weight = (unknown.double() / count)[:, None].expand_as(score).clone()
+        truth = torch.zeros_like(score, dtype=torch.bool)
+        truth[:, 0] = True
+    weight[truth] = 1
+    told = weight > 0
+    return Sample(score[told], truth[told], weight[told])
 
 
 def platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:

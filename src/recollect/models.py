@@ -21,7 +21,7 @@ from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.indicator import Indicator
 
 FORMS = ("episodic", "semantic")
-QUERY_BYTES = 64 * 2**20  # without gradients, queries are built in pieces whose factors fit in this
+WORK_BYTES = 32 * 2**20  # without gradients, facts are scored in pieces whose factors fit in this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,11 @@ class TensorModel(nn.Module):
     def shapes(cls, sizes: Mapping[str, int], ranks: Ranks, form: str = "episodic") -> dict[str, tuple[int, ...]]:
         """The shape of every parameter, by name, before any memory is taken."""
         indicator = cls.equation(form)
-        length = {axis: cls._length(axis, indicator, ranks) for _, axes in indicator.factors for axis in axes}
+        owners = {axis: cls._owners(axis, indicator) for _, axes in indicator.factors for axis in axes}
+        length = {axis: cls._length(kinds, ranks) for axis, kinds in owners.items()}
+        for kind in vars(ranks).keys() - set().union(*owners.values()):
+            if getattr(ranks, kind) != ranks.entity:
+                raise UserError(f"the {form} {cls.__name__} has no {kind} rank of its own; got {ranks}")
         shapes: dict[str, tuple[int, ...]] = {}
         for slot, axes in indicator.factors:
             parts = (cls.parts,) if cls.parts > 1 else ()
@@ -102,15 +106,17 @@ class TensorModel(nn.Module):
         return shapes
 
     @classmethod
-    def _length(cls, axis: str, indicator: Indicator, ranks: Ranks) -> int:
-        """The length of an axis: the rank of the kinds whose smallest factors carry it, which must agree."""
+    def _owners(cls, axis: str, indicator: Indicator) -> set[str]:
+        """The kinds whose rank an axis has: those whose smallest factors carry it."""
         carriers = [(len(axes), KINDS[slot]) for slot, axes in indicator.factors if axis in axes]
-        fewest = min(carriers)[0]
-        kinds = {kind for axes, kind in carriers if axes == fewest}
-        lengths = {getattr(ranks, kind) for kind in kinds}
+        return {kind for size, kind in carriers if size == min(carriers)[0]}
+
+    @classmethod
+    def _length(cls, kinds: set[str], ranks: Ranks) -> int:
+        lengths: set[int] = {getattr(ranks, kind) for kind in kinds}
         if len(lengths) > 1:
             raise UserError(f"{cls.__name__} needs one rank for {' and '.join(sorted(kinds))}; got {ranks}")
-        return int(lengths.pop())
+        return lengths.pop()
 
     @classmethod
     def parameter_count(cls, sizes: Mapping[str, int], ranks: Ranks | int, form: str = "episodic") -> int:
@@ -121,6 +127,17 @@ class TensorModel(nn.Module):
         """
         ranks = ranks if isinstance(ranks, Ranks) else Ranks.of(ranks)
         return sum(math.prod(shape) for shape in cls.shapes(sizes, ranks, form).values())
+
+    @classmethod
+    def fact_bytes(
+        cls, shapes: Mapping[str, tuple[int, ...]], indicator: Indicator, candidates: Mapping[str, int], itemsize: int
+    ) -> int:
+        """What the factors of one fact, and of so many candidates of each slot, take while they are contracted."""
+        width = {
+            slot: math.prod(shapes[KINDS[slot]][1:]) ** len(indicator.occurrences(slot)) for slot in indicator.slots
+        }
+        numbers = sum(width.values()) + sum(count * width[slot] for slot, count in candidates.items() if slot in width)
+        return numbers * itemsize
 
     def lift(self, slot: str, rows: Tensor) -> Tensor:
         """Table rows (…, shape) as the factor of a slot (…, axes); the identity unless a model says otherwise."""
@@ -139,21 +156,24 @@ class TensorModel(nn.Module):
         """
         if slot not in self.indicator.slots:
             raise UserError(f"the {self.form} {type(self).__name__} has no {SLOT_NAMES.get(slot, slot)} slot")
-        query = self._queries(facts, slot)  # (B, width)
-        if candidates is None or candidates.dim() == 1:
-            return query @ self._candidates(slot, candidates).T
-        rows = self._candidates(slot, candidates.reshape(-1)).view(*candidates.shape, -1)  # (B, K, width)
-        return torch.linalg.vecdot(rows, query[:, None, :])
+        each = candidates is not None and candidates.dim() == 2
+        shared = None if each else self._candidates(slot, candidates)  # (N, width)
 
-    def _queries(self, facts: Facts, slot: str) -> Tensor:
-        """Every factor but the open slot's, contracted, as a real row a fact: (B, width)."""
-        if torch.is_grad_enabled():
-            return self._query(facts, slot)
-        widest = max([self._row_bytes(other) for other in self.indicator.slots])
-        rows = max(1, QUERY_BYTES // widest)
-        if len(facts) <= rows:
-            return self._query(facts, slot)
-        return torch.cat([self._query(piece, slot) for piece in facts.split(rows)])
+        def scores(piece: Facts, ids: Tensor | None) -> Tensor:
+            query = self._query(piece, slot)  # (B, width)
+            if shared is not None:
+                return query @ shared.T
+            assert ids is not None
+            rows = self._candidates(slot, ids.reshape(-1)).view(*ids.shape, -1)  # (B, K, width)
+            return torch.linalg.vecdot(rows, query[:, None, :])
+
+        per_fact = {} if candidates is None or not each else {slot: candidates.shape[1]}
+        shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
+        rows = max(1, WORK_BYTES // self.fact_bytes(shapes, self.indicator, per_fact, self.dtype.itemsize))
+        if torch.is_grad_enabled() or len(facts) <= rows:
+            return scores(facts, candidates)
+        ids = [None] * len(facts) if candidates is None or not each else candidates.split(rows)
+        return torch.cat([scores(piece, own) for piece, own in zip(facts.split(rows), ids, strict=False)])
 
     def _query(self, facts: Facts, slot: str) -> Tensor:
         others = self.indicator.slots.replace(slot, "")
@@ -170,7 +190,7 @@ class TensorModel(nn.Module):
 
     def _factor(self, slot: str, ids: Tensor) -> Tensor:
         table = self._table(slot)
-        rows = functional.embedding(ids, table.flatten(1))  # its gradient is summed in a fixed order
+        rows = functional.embedding(ids.to(table.device), table.flatten(1))  # its gradient is summed in a fixed order
         return self.lift(slot, rows.view(len(ids), *table.shape[1:]))
 
     def _table(self, slot: str) -> Tensor:
@@ -180,14 +200,21 @@ class TensorModel(nn.Module):
     def _cores(self) -> list[Tensor]:
         return [getattr(self, f"core{number}") for number in range(len(self.indicator.cores))]
 
-    def _row_bytes(self, slot: str) -> int:
-        """What one fact costs while its factor of a slot is gathered or multiplied out."""
-        table = self._table(slot)
-        return table[0].numel() ** len(self.indicator.occurrences(slot)) * table.element_size()
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._table("s").dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._table("s").device
+
+    def as_modelled(self, facts: Facts) -> Facts:
+        """Facts as this model tells them apart: the semantic form knows no times."""
+        return facts if "t" in self.indicator.slots else facts.with_slot("t", torch.zeros_like(facts.t))
 
     def spec(self) -> dict[str, Any]:
         """What is needed, beside weights and sizes, to build the same model again."""
-        dtype = str(next(self.parameters()).dtype).removeprefix("torch.")
+        dtype = str(self.dtype).removeprefix("torch.")
         name = next(name for name, model in MODELS.items() if model is type(self))
         return {"model": name, "form": self.form, "ranks": vars(self.ranks), "dtype": dtype}
 

@@ -17,7 +17,7 @@ from recollect.facts import SLOT_NAMES, Facts
 from recollect.known import Known
 
 TIES = ("realistic", "optimistic", "pessimistic")
-BYTES = 16 * 2**20  # of scores and their comparisons at a time: fits in a processor's cache
+BYTES = 32 * 2**20  # of scores and their comparisons at a time: about a processor's cache
 
 
 class Scorer(Protocol):
@@ -45,12 +45,12 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     """The "raw" and "filtered" ranking of each fact's own id of `slot` among all ids.
 
     The filtered one leaves out every other id that completes a known fact. `budget` bounds the bytes
-    of scores held at a time.
+    of scores held at a time; a model bounds its own work beside it.
     """
     n = known.size(slot)
     raw, hidden = [], []
     work = None  # the comparison's buffer, kept between chunks
-    for chunk in facts.split(max(1, budget // (8 * n))):
+    for chunk in facts.split(max(1, budget // (16 * n))):  # two numbers a candidate, of at most 8 bytes
         scores = scorer.score_against(chunk, slot)  # (B, n)
         target = scores.gather(1, chunk.column(slot)[:, None].to(scores.device))  # (B, 1)
         _refuse_nan(scores, slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -44,11 +45,14 @@ class Recipe:
         if self.loss not in LOSSES:
             raise UserError(f"unknown loss {self.loss!r}; choose one of {', '.join(LOSSES)}")
         object.__setattr__(self, "negatives", check_negatives(self.negatives))
-        for name in ("learning_rate", "batch_size", "epochs", "validate_every", "patience"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name} must be above 0; got {getattr(self, name)}")
-        if not self.l2 >= 0:
-            raise UserError(f"l2 must be 0 or more; got {self.l2}")
+        for name in ("batch_size", "epochs", "validate_every", "patience"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise UserError(f"{name} must be a whole number from 1; got {value}")
+        for name, positive in (("learning_rate", True), ("l2", False), ("margin", False)):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and (value > 0 or (value == 0 and not positive))):
+                raise UserError(f"{name} must be a number {'above 0' if positive else 'from 0'}; got {value}")
 
     def objective(self) -> Callable[..., Tensor]:
         """The loss of each fact and its corruptions: (B,), (B, K) -> (B,)."""
@@ -61,3 +65,10 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {"paper": Recipe()}
+
+
+def parse_recipe(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise UserError(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}")
+    return RECIPES[name]

@@ -19,7 +19,7 @@ _MONDAY = 3  # 1970-01-01 was a Thursday: three days after a Monday
 _MAX_TIMES = 10_000_000
 
 _YEAR = re.compile(r"[0-9]{4}")
-_MONTH = re.compile(r"([0-9]{4})[-/]([0-9]{1,2})")
+_MONTH = re.compile(r"([0-9]{4})[-/]([0-9]{1,2})|((?:18|19|20|21)[0-9]{2})([0-9]{2})")
 _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{1,2})")
 _DAY = re.compile(r"([0-9]{4})([-/.]?)([0-9]{1,2})\2([0-9]{1,2})")
 _ORDINAL = re.compile(r"-?[0-9]{1,15}")
@@ -35,7 +35,7 @@ def moment(label: str) -> tuple[datetime, str] | None:
         if _YEAR.fullmatch(label):
             return datetime(int(label), 1, 1), "year"
         if match := _MONTH.fullmatch(label):
-            return datetime(int(match[1]), int(match[2]), 1), "month"
+            return datetime(int(match[1] or match[3]), int(match[2] or match[4]), 1), "month"
         if match := _WEEK.fullmatch(label):
             return datetime.fromisocalendar(int(match[1]), int(match[2]), 1), "week"
         if (match := _DAY.fullmatch(label)) and (match[2] or len(label) == 8):
@@ -79,10 +79,10 @@ def _bin_label(number: int, grain: str) -> str:
 
 
 def natural_grain(labels: Iterable[str]) -> str:
-    """The finest grain that every readable label can tell; whole numbers that are not years or dates are ordinals.
+    """The finest grain among the readable labels; whole numbers that are not years or dates are ordinals.
 
-    >>> natural_grain(["2014-03-05", "2014-03"]), natural_grain(["1999", "2001"]), natural_grain(["0", "24"])
-    ('month', 'year', 'ordinal')
+    >>> natural_grain(["2014-03", "2014-03-05"]), natural_grain(["1999", "2001"]), natural_grain(["0", "24"])
+    ('day', 'year', 'ordinal')
     """
     labels = list(labels)
     moments = [moment(label) for label in labels]
@@ -94,13 +94,13 @@ def natural_grain(labels: Iterable[str]) -> str:
         return "day"
     if all(grain == "hour" and at.hour == at.minute == at.second == 0 for at, grain in read):
         return "day"
-    return min((grain for _, grain in read), key=_FINENESS.__getitem__)
+    return max((grain for _, grain in read), key=_FINENESS.__getitem__)
 
 
 def _all_dates(labels: list[str]) -> bool:
-    """Whether the whole numbers among `labels` all look like years 1000-2999 or like YYYYMMDD."""
+    """Whether the whole numbers among `labels` all look like years 1000-2999, YYYYMM or YYYYMMDD."""
     numbers = [label for label in labels if _ORDINAL.fullmatch(label)]
-    return all(len(n) in (4, 8) and "1000" <= n[:4] <= "2999" and moment(n) for n in numbers)
+    return all(len(n) in (4, 6, 8) and "1000" <= n[:4] <= "2999" and moment(n) for n in numbers)
 
 
 def time_bin(label: str, grain: str, *, before: bool = False) -> int | None:
@@ -119,6 +119,8 @@ def time_bin(label: str, grain: str, *, before: bool = False) -> int | None:
     if _FINENESS[told] < _FINENESS[grain]:
         return None
     try:
+        if told == "week" and grain in ("year", "month"):  # a week belongs where its Thursday lies
+            return _bin(at + timedelta(days=3 - 7 * before), grain)
         return _bin(at - timedelta(microseconds=1) if before else at, grain)
     except OverflowError:
         return None

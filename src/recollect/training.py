@@ -58,10 +58,12 @@ class Training:
             raise UserError("the ranking loss needs true facts only; use the logistic loss for facts valued False")
         self.model, self.facts, self.recipe = model, facts, recipe
         self.generator, self.validate = generator, validate
-        self.known = Known(facts, model.sizes)
+        self.known = Known(model.as_modelled(facts), model.sizes)
         # the sum over all facts + λ‖P‖², divided by the number of facts: Adam's weight decay adds the gradient 2λP/n
         decay = 2 * recipe.l2 / len(facts)
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=recipe.learning_rate, weight_decay=decay, fused=True)
+        self.optimizer = torch.optim.Adam(
+            model.parameters(), lr=recipe.learning_rate, weight_decay=decay, fused=model.device.type in ("cpu", "cuda")
+        )
         self.epoch = 0  # completed
         self.batch = 0  # completed in the running epoch
         self.loss_sum = 0.0  # over the facts of the running epoch
@@ -110,10 +112,12 @@ class Training:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
         self.model.load_state_dict(under("model."))
-        self.best = {name: value.clone() for name, value in under("best.").items()}
-        for name, parameter in self.model.named_parameters():
+        self.best = {name: value.to(self.model.device) for name, value in under("best.").items()}
+        adam = self.optimizer.state_dict()
+        for position, (name, _) in enumerate(self.model.named_parameters()):
             moments = {key: under(f"adam.{key}.").get(name) for key in ("step", "exp_avg", "exp_avg_sq")}
-            self.optimizer.state[parameter] = {key: v.clone() for key, v in moments.items() if v is not None}
+            adam["state"][position] = {key: moment for key, moment in moments.items() if moment is not None}
+        self.optimizer.load_state_dict(adam)
         self.generator.set_state(tensors["generator"])
         self.order_state = tensors["order"]
         for name, value in plain.items():
@@ -130,12 +134,11 @@ class Training:
 
     def _step(self, batch: Facts) -> float:
         """One step down the mean loss of a batch; returns that loss."""
-        device = next(self.model.parameters()).device
-        there = batch.to(device)
+        there, seen = batch.to(self.model.device), self.model.as_modelled(batch)
         true, false = None, []
         for slot, count in self.recipe.negatives.items():
             ids = corrupt(
-                batch,
+                seen,
                 slot,
                 count,
                 known=self.known,
@@ -143,7 +146,7 @@ class Training:
                 avoid_known=self.recipe.avoid_known,
             )
             # the true id comes along as the first candidate: one query serves the fact and its corruptions
-            candidates = torch.cat([batch.column(slot)[:, None], ids], dim=1).to(device)
+            candidates = torch.cat([batch.column(slot)[:, None], ids], dim=1)
             scores = self.model.score_against(there, slot, candidates)
             true = scores[:, 0] if true is None else true
             false.append(scores[:, 1:])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
+import psutil
 import torch
 from torch import Tensor
 
@@ -13,7 +14,8 @@ from recollect.errors import UserError
 from recollect.facts import EpisodicGraph, Facts, Vocabulary, number
 from recollect.times import TimeAxis, natural_grain, time_bin, time_key
 
-EXPANDED_MOST = 500_000_000  # facts that intervals may stand for
+TIME_ROLES = ("time", "start", "end")
+FACT_BYTES = 150  # that a fact takes while it is numbered and merged
 _EXAMPLES = {"year": "2014", "month": "2014-03", "week": "2014-W10", "day": "2014-03-05", "hour": "2014-03-05T13"}
 _TRUTHS = {"true": 1, "True": 1, "TRUE": 1, "1": 1, "false": 0, "False": 0, "FALSE": 0, "0": 0}
 
@@ -31,6 +33,8 @@ def assemble(
     tables: Mapping[str, Table], *, grain: str | None = None, inclusive_end: bool = False, name: str
 ) -> EpisodicGraph:
     """Number the labels and times of all splits together; merge equal facts, refuse those in two splits."""
+    if not tables:
+        raise UserError("no tables to read; give at least a train split")
     frames = [table.frame for table in tables.values()]
     entities = Vocabulary.of("entity", _distinct(frames, "subject", "object"))
     predicates = Vocabulary.of("predicate", _distinct(frames, "predicate"))
@@ -57,14 +61,16 @@ def _times(
     tables: Mapping[str, Table], grain: str | None, inclusive_end: bool
 ) -> tuple[dict[str, pl.DataFrame], TimeAxis]:
     """First and last bin of every row (null where unknown), and the axis that spans them all."""
-    roles = [role for role in ("time", "start", "end") if role in next(iter(tables.values())).frame.columns]
+    roles = [role for role in TIME_ROLES if any(role in table.frame.columns for table in tables.values())]
+    for table in tables.values():
+        if missing := [role for role in roles if role not in table.frame.columns]:
+            raise UserError(
+                f"{table.name}: no column for the {missing[0]}, which another split has; use the same columns"
+            )
     if not roles:
         return {
             split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0}) for split, table in tables.items()
         }, (TimeAxis("ordinal", 0, 1))
-    for table in tables.values():
-        if missing := [role for role in roles if role not in table.frame.columns]:
-            raise UserError(f"{table.name}: no column for the {missing[0]}, which the other splits have")
     frames = [table.frame for table in tables.values()]
     labels = [label for label in _distinct(frames, *roles) if label]  # None or "": unknown
     grain = grain or natural_grain(labels)
@@ -92,16 +98,16 @@ def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
             return pl.Series([None] * frame.height, dtype=pl.Int64)
         return frame.select(label=role).join(read, on="label", how="left", maintain_order="left")[column]
 
-    for role in ("time", "start", "end"):
-        if role not in frame.columns:
-            continue
-        unread = look_up(role, "bin").is_null() & (point | (frame[role].is_not_null() & (frame[role] != "")))
+    for role in (role for role in TIME_ROLES if role in frame.columns):
+        unread = look_up(role, "before" if role == "end" else "bin").is_null() & (
+            point | (frame[role].is_not_null() & (frame[role] != ""))
+        )
         if unread.any():
             row = int(unread.arg_max() or 0)
             wanted = "a whole number" if grain == "ordinal" else f"a {grain} or finer, like {_EXAMPLES[grain]}"
             given = "nothing" if not frame[role][row] else repr(frame[role][row])
             raise UserError(
-                f"{table.where(row + 1)}: cannot read {given} as a {role}; wanted {wanted}, or choose a grain"
+                f"{table.where(row + 1)}: cannot read {given} as a {role}; wanted {wanted}, or another grain"
             )
     if point:
         return pl.DataFrame({"first": look_up("time", "bin"), "last": look_up("time", "bin")})
@@ -112,7 +118,8 @@ def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
     if (end < start).any():
         row = int((end < start).fill_null(False).arg_max() or 0)
         raise UserError(
-            f"{table.where(row + 1)}: the end {frame['end'][row]} is before the start {frame['start'][row]}; correct it"
+            f"{table.where(row + 1)}: the end {frame['end'][row]} is before the start {frame['start'][row]}; "
+            "correct it, or tell the columns if these are not start and end"
         )
     first, before = look_up("start", "bin"), look_up("end", "before")
     # an interval that ends where it starts is a point
@@ -129,10 +136,11 @@ def _encode(
         last=((pl.col("last") - axis.first) // axis.step).fill_null(len(axis) - 1),
     )
     lengths = (index["last"] - index["first"] + 1).clip(lower_bound=1)
-    if (total := int(lengths.sum())) > EXPANDED_MOST:
+    total = int(lengths.sum())
+    if (needed := total * FACT_BYTES) > (free := psutil.virtual_memory().available):
         raise UserError(
-            f"{table.name}: the intervals stand for {total:,} facts; "
-            f"wanted at most {EXPANDED_MOST:,}: use a coarser grain"
+            f"{table.name}: the rows stand for {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
+            "use a coarser grain"
         )
     row = torch.repeat_interleave(torch.arange(table.frame.height), _tensor(lengths))
     offset = torch.arange(total) - (_tensor(lengths).cumsum(0) - _tensor(lengths))[row]

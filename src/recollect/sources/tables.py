@@ -6,6 +6,7 @@ Columns are found by name or told. Every complaint names the file and the line.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any, TypeAlias
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from recollect.errors import UserError
 from recollect.facts import SPLITS, EpisodicGraph
-from recollect.sources.assembly import Table, assemble
+from recollect.sources.assembly import TIME_ROLES, Table, assemble
 from recollect.times import GRAINS, natural_grain, time_bin
 
 Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or whatever speaks Arrow's C stream
@@ -46,6 +48,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 }
 EXTRAS = ("value", "weight")  # only when told
 WIDTHS = {3: "subject predicate object", 4: "subject predicate object time", 5: "subject predicate object start end"}
+_LINE_END, _BYTE_LINE_END = re.compile("\r\n|\n|\r"), re.compile(b"\r\n|\n|\r")
 _SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet")
 
 
@@ -73,6 +76,20 @@ def read(
     if grain is not None and grain not in GRAINS:
         raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
     told = _check_told(columns or {})
+    try:
+        return _read(source, told, grain, static, inclusive_end, name)
+    except OSError as error:
+        raise UserError(f"{error.filename or source}: cannot be read ({error.strerror or error})") from error
+
+
+def _read(
+    source: Source,
+    told: Mapping[str, str | int],
+    grain: str | None,
+    static: bool,
+    inclusive_end: bool,
+    name: str | None,
+) -> EpisodicGraph:
     if isinstance(source, str | Path) and Path(source).is_dir():
         name = name or Path(source).name
         source = _split_files(Path(source))
@@ -81,7 +98,12 @@ def read(
         raise UserError(f"unknown split {unknown[0]!r}; a graph has {', '.join(SPLITS)}")
     if name is None:
         name = Path(source).stem if isinstance(source, str | Path) else "table"
-    tables = {split: _load(parts[split], told, static) for split in SPLITS if split in parts}
+    single = len(parts) == 1
+    tables = {
+        split: _load(parts[split], told, static, "the table" if single else f"the {split} table")
+        for split in SPLITS
+        if split in parts
+    }
     return assemble(tables, grain=grain, inclusive_end=inclusive_end, name=name)
 
 
@@ -107,7 +129,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _load(source: Source, told: Mapping[str, str | int], static: bool) -> Table:
+def _load(source: Source, told: Mapping[str, str | int], static: bool, name: str) -> Table:
     if isinstance(source, str | Path):
         return _load_file(Path(source), told, static)
     if isinstance(source, pl.LazyFrame):
@@ -115,7 +137,13 @@ def _load(source: Source, told: Mapping[str, str | int], static: bool) -> Table:
     if not hasattr(source, "__arrow_c_stream__"):
         kind = type(source).__name__
         raise UserError(f"cannot read a {kind}; give a path, or a polars, pandas or Arrow table")
-    return _typed(pa.table(source), told, static, "the table", lambda row: f"row {row} of the table")
+    try:
+        table = pa.table(source)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise UserError(
+            f"{name} cannot be read ({_first_line(error)}); give one type a column and distinct names"
+        ) from error
+    return _typed(table, told, static, name, lambda row: f"row {row} of {name}")
 
 
 def _load_file(path: Path, told: Mapping[str, str | int], static: bool) -> Table:
@@ -149,9 +177,12 @@ class _Text:
         with path.open("rb") as file:
             head = file.read(1 << 16)
         encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        first = next(iter(head.decode(encoding, "replace").splitlines()), "")
+        lines = [line for line in _LINE_END.split(head.decode(encoding, "replace"))[:12] if line]
+        lines = lines[:-1] if len(head) == 1 << 16 and len(lines) > 1 else lines  # the last may be cut
         likely = ",\t;|" if path.suffix.lower() == ".csv" else "\t,;|"
-        return cls(path, encoding, next((mark for mark in likely if mark in first), likely[0]))
+        even = [mark for mark in likely if len({line.count(mark) for line in lines}) == 1 and lines[0].count(mark) > 1]
+        present = [mark for mark in likely if lines and mark in lines[0]]
+        return cls(path, encoding, (even or present or [likely[0]])[0])
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
         """(line, fields) of every row, one at a time: for the first row and for finding the line of a bad one."""
@@ -176,12 +207,11 @@ class _Text:
         """The first line that cannot be decoded."""
         if self.encoding == "utf-16":
             return 1
-        with self.path.open("rb") as file:
-            for line, raw in enumerate(file, start=1):
-                try:
-                    raw.decode("utf-8")
-                except UnicodeError:
-                    return line
+        for line, raw in enumerate(_BYTE_LINE_END.split(self.path.read_bytes()), start=1):
+            try:
+                raw.decode("utf-8")
+            except UnicodeError:
+                return line
         return 1
 
     def where(self, row: int, header: bool) -> str:
@@ -237,9 +267,8 @@ def _as_table(table: pa.Table, roles: Mapping[str, int], name: str, where: Calla
     columns: dict[str, pl.Series] = {}
     for role, position in roles.items():
         try:
-            series = pl.Series(pl.from_arrow(table.column(position)))
-            columns[role] = _as_strings(series)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
+            columns[role] = pl.Series(pl.from_arrow(_as_strings(table.column(position))))
+        except (pa.ArrowException, ValueError) as error:
             given = table.schema.field(position)
             raise UserError(
                 f"{name}: column {given.name!r} holds {given.type}; wanted text, numbers or dates"
@@ -252,10 +281,13 @@ def _as_table(table: pa.Table, roles: Mapping[str, int], name: str, where: Calla
     return Table(frame, where, name)
 
 
-def _as_strings(series: pl.Series) -> pl.Series:
-    if series.dtype.is_float() and series.drop_nulls().drop_nans().round(0).equals(series.drop_nulls()):
-        series = series.cast(pl.Int64)  # whole numbers that passed through a frame with gaps
-    return series.cast(pl.String)
+def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Any column of text, numbers or dates as text; NaN is a missing value, and 3.0 is 3."""
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), None, column)
+        if pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:
+            column = column.cast(pa.int64())
+    return column.cast(pa.large_string())
 
 
 def _find_columns(names: list[str], told: Mapping[str, str | int], static: bool, where: str) -> dict[str, int]:
@@ -268,14 +300,23 @@ def _find_columns(names: list[str], told: Mapping[str, str | int], static: bool,
         elif match := [folded.index(synonym) for synonym in synonyms if synonym in folded]:
             found[role] = match[0]
     wanted = ["subject", "predicate", "object"]
+    interval = {"start", "end"} & found.keys()
     if static:
-        found = {role: position for role, position in found.items() if role in (*wanted, *EXTRAS)}
-    elif "start" in found and "time" not in told:
-        found.pop("time", None)
-    elif "time" in found:
-        found = {role: position for role, position in found.items() if role not in ("start", "end")}
+        if "object" not in found and "t" in folded:  # h, r, t
+            found["object"] = folded.index("t")
+        dropped = set(TIME_ROLES)
+    elif "time" in found and interval and "time" not in told and not interval & told.keys():
+        both = names[found["time"]], names[found[max(interval)]]
+        raise UserError(
+            f"{where}: columns {both[0]!r} and {both[1]!r} both tell the time; "
+            f"tell which with columns={{'time': {both[0]!r}}} (--columns time=…)"
+        )
+    elif "time" in found and ("time" in told or not interval):
+        dropped = {"start", "end"}
     else:
-        wanted.append("start" if "end" in found else "time")
+        wanted.append("time" if not interval else "start")
+        dropped = {"time"} if interval else set()
+    found = {role: position for role, position in found.items() if role not in dropped}
     for role in wanted:
         if role not in found:
             have = ", ".join(map(repr, names))
@@ -300,18 +341,19 @@ def _told_position(names: list[str], role: str, column: str | int, where: str) -
 
 
 def _is_header(first: list[str], told: Mapping[str, str | int], static: bool) -> bool:
-    """Whether the first row names columns; a row of three to five cells whose time can be read is data."""
+    """Whether the first row names columns rather than being the first fact."""
+    folded = [_fold(cell) for cell in first]
+    named = [role for role in ("subject", "predicate", "object") if set(folded) & set(SYNONYMS[role])]
+    if len(named) == 3 or (static and folded == ["h", "r", "t"]):
+        return True
     if any(isinstance(column, int) for column in told.values()):
         return False
     if told and all(column in first for column in told.values()):
         return True
-    folded = {_fold(cell) for cell in first}
-    if all(folded & set(SYNONYMS[role]) for role in ("subject", "predicate", "object")):
-        return True
-    if static and len(first) == 3:
+    times = first[3:5] if len(first) in (4, 5) and not static else []
+    if any(time_bin(cell, natural_grain([cell])) is not None for cell in times):
         return False
-    times = first[3:5] if len(first) in (4, 5) else []
-    return not any(time_bin(cell, natural_grain([cell])) is not None for cell in times)
+    return bool(set(folded) & {word for synonyms in SYNONYMS.values() for word in synonyms if len(word) > 1})
 
 
 def _headerless_names(width: int, told: Mapping[str, str | int], static: bool, where: str) -> list[str]:
@@ -320,7 +362,7 @@ def _headerless_names(width: int, told: Mapping[str, str | int], static: bool, w
     if width not in WIDTHS or (width == 3 and not static):
         raise UserError(
             f"{where}: {width} columns without a header; wanted {WIDTHS[4]}, or tell their positions with "
-            "columns={'subject': 0, …} (--columns subject=0,…)"
+            "columns={'subject': 0, …} (--columns subject=0,…); triples without time need static=True (--static)"
         )
     return WIDTHS[width].split()
 

@@ -16,6 +16,7 @@ import torch
 from recollect.episodes import split_randomly
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
+from recollect.seeds import seeded
 from recollect.sources.assembly import Table, assemble
 
 FIRST_YEAR = 2000
@@ -135,7 +136,7 @@ class _Dice:
     """Draws from one seeded generator, a block at a time."""
 
     def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = seeded(seed)
         self._block: list[float] = []
         self._taken: set[str] = set()
 

@@ -1,0 +1,14 @@
+"""Randomness is always an explicit generator, made here from a seed."""
+
+from __future__ import annotations
+
+import torch
+
+from recollect.errors import UserError
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator that draws the same numbers for the same seed."""
+    if not 0 <= seed < 2**63:
+        raise UserError(f"a seed is a whole number from 0 and below 2⁶³; got {seed}")
+    return torch.Generator().manual_seed(seed)

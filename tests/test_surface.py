@@ -1,0 +1,85 @@
+"""What users touch: the names of the package and the commands, frozen."""
+
+from __future__ import annotations
+
+import inspect
+
+import typer.main
+
+import recollect
+from recollect.cli import app
+
+
+def test_all_is_what_the_package_offers():
+    offered = {
+        name
+        for name, value in vars(recollect).items()
+        if not name.startswith("_") and not inspect.ismodule(value) and name != "annotations"
+    }
+    assert offered == set(recollect.__all__)
+    assert recollect.__all__ == sorted(recollect.__all__, key=lambda name: (not name.isupper(), name.islower(), name))
+
+
+def test_everything_public_is_documented():
+    for name in recollect.__all__:
+        thing = getattr(recollect, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert inspect.getdoc(thing), name
+
+
+COMMANDS = {
+    "demo": {"out", "seed"},
+    "train": {
+        *(
+            "data",
+            "out",
+            "model",
+            "rank",
+            "predicate_rank",
+            "time_rank",
+            "form",
+            "recipe",
+            "loss",
+            "margin",
+            "negatives",
+        ),
+        *(
+            "avoid_known",
+            "learning_rate",
+            "l2",
+            "batch_size",
+            "epochs",
+            "validate_every",
+            "patience",
+            "split",
+            "entities",
+        ),
+        *("seed", "dtype", "device", "columns", "grain", "static", "resume", "force", "as_json"),
+    },
+    "evaluate": {"memory", "split", "slots", "as_json"},
+    "recall": {"memory", "subject", "predicate", "object", "time", "top", "as_json"},
+    "models": {"as_json"},
+    "data": {},
+}
+
+
+def test_the_command_line_is_frozen():
+    group = typer.main.get_command(app)
+    assert set(group.commands) == set(COMMANDS)
+    for name, parameters in COMMANDS.items():
+        if name != "data":
+            assert {p.name for p in group.commands[name].params} - {"help"} == parameters
+    assert set(group.commands["data"].commands) == {"list", "show"}
+
+
+def test_every_command_has_help_with_an_example():
+    group = typer.main.get_command(app)
+    commands = [c for n, c in group.commands.items() if n != "data"] + list(group.commands["data"].commands.values())
+    for command in commands:
+        assert "Example: `recollect " in command.help
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), f"{command.name} {parameter.name}"
+
+
+def test_shell_completion_is_offered():
+    assert {p.name for p in typer.main.get_command(app).params} >= {"install_completion", "show_completion"}
