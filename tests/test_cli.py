@@ -198,7 +198,8 @@ def test_bad_options_in_one_sentence(run, events, tmp_path, options, message):
 def test_places_that_cannot_be_written_are_refused_before_training(run, events, tmp_path):
     for out, message in (
         (events / "m", "is not a directory"),
-        (events, "exists and is not a memory"),
+        (events, "is not a directory"),
+        (events.parent, "exists and is not a memory"),
         (Path(), "names no directory"),
     ):
         code, _, error = run("train", events, *TRAIN, "--force", "--out", out)
@@ -310,9 +311,8 @@ def test_a_killed_run_resumes_bit_for_bit(events, tmp_path, seed):
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-            assert not (tmp_path / "cut").exists()
-    else:
-        assert recollect(*words, "--out", tmp_path / "cut", "--resume").returncode == 0
+    # finishes what is not finished yet, and is content with what is
+    assert recollect(*words, "--out", tmp_path / "cut", "--resume").returncode == 0
     assert kills > 0
     assert_same_memory(tmp_path / "whole", tmp_path / "cut")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cut", "whole"]

@@ -369,6 +369,10 @@ def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
     _check_place(out)
     if out.exists() and not (out / "memory.json").is_file():
         raise UserError(f"{out} exists and is not a memory; choose another --out")
+    if out.exists() and resume:
+        partial.unlink(missing_ok=True)  # a kill may come between the last two steps of a run
+        typer.echo(f"{out} is finished already; there is nothing to resume", err=True)
+        raise typer.Exit
     if out.exists() and not force:
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
     if partial.exists() and not (resume or force):
@@ -419,7 +423,7 @@ def _stop_signals() -> Iterator[list[int]]:
 
 
 def _shown(learning: Any) -> Iterator[Any]:
-    """The records of a run, with a progress bar on standard error."""
+    """The records of a run, with a progress bar on standard error, or a line a validation where that is no terminal."""
     from recollect.training import Epoch
 
     facts, epochs = len(learning.training.facts), learning.recipe.epochs
@@ -432,7 +436,8 @@ def _shown(learning: Any) -> Iterator[Any]:
         TextColumn("valid MRR {task.fields[mrr]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_console(stderr=True), transient=True) as progress:
+    console = _console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         mrr = next((f"{h.mrr:.3f}" for h in reversed(learning.history) if h.mrr is not None), "–")
         done = learning.training.epoch * facts
         task = progress.add_task(
@@ -449,6 +454,8 @@ def _shown(learning: Any) -> Iterator[Any]:
             if isinstance(record, Epoch):
                 mrr = mrr if record.mrr is None else f"{record.mrr:.3f}"
                 progress.update(task, epoch=record.epoch, mrr=mrr)
+                if record.mrr is not None and not console.is_terminal:
+                    typer.echo(f"epoch {record.epoch}: loss {record.loss:.4f}, valid MRR {mrr}", err=True)
             else:
                 speed = progress.tasks[0].speed
                 progress.update(
