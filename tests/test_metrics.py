@@ -94,11 +94,14 @@ def test_sampled_candidates_are_unknown_and_stand_for_all_unknown(monkeypatch):
     weight = sample.weight.reshape(30, 9)
     assert ids[:, 0].tolist() == facts.o.tolist()
     rows, _ = known.find(facts, "o")
-    unknown = SIZES["entity"] - torch.bincount(rows, minlength=30)
+    answers = torch.bincount(rows, minlength=30)
+    unknown = SIZES["entity"] - answers
+    assert weight[:, 0].tolist() == answers.tolist()
     torch.testing.assert_close(weight[:, 1:].sum(dim=1), unknown.double())
     for k in range(1, 9):
         assert not known.contains(facts.with_slot("o", ids[:, k]))[unknown > 0].any()
     monkeypatch.undo()
     everything = sample_candidates(Identity(), facts, "o", known=known, generator=generator())
-    assert set(everything.weight.tolist()) == {1.0}
+    assert set(everything.weight[~everything.truth].tolist()) == {1.0}
+    assert everything.weight[everything.truth].sum() == answers.sum()
     assert len(everything.score) == 30 + int(unknown.sum())

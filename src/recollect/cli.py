@@ -468,7 +468,7 @@ def _shown(learning: Any) -> Iterator[Any]:
 
 
 def _figure_table(report: dict[str, Any]) -> Table:
-    table = Table("slot", "MRR", "Hits@1", "Hits@3", "Hits@10", "mean rank", "adjusted", "raw MRR")
+    table = Table("slot", "MRR", "Hits@1", "@3", "@10", "mean rank", "adjusted", "raw MRR")
     table.title = f"Filtered ranks of {report['facts']:,} {report['split']} facts"
     for slot, figures in report["filtered"].items():
         shares = (f"{figures[key]:.3f}" for key in ("mrr", "hits@1", "hits@3", "hits@10"))

@@ -19,8 +19,8 @@ from recollect.recipes import Recipe
 from recollect.seeds import seeded
 from recollect.sources import dataset
 
-MODEL, RANK = "complex", 64
-RECIPE = Recipe(learning_rate=3e-3, l2=0.03, epochs=60, validate_every=5, patience=3)
+MODEL, RANK = "tucker", 20
+RECIPE = Recipe(negatives=dict.fromkeys(SLOTS, 1), learning_rate=3e-3, l2=0.03, epochs=40, validate_every=5, patience=3)
 _WORDS = {"s": "Who?", "p": "What?", "o": "Whom?", "t": "When?"}
 
 

@@ -87,11 +87,16 @@ def sample_candidates(
     scorer: Scorer, facts: Facts, slot: str, *, known: Known, generator: torch.Generator, count: int = 64
 ) -> Sample:
     """The answers of at most FACTS facts and their unknown candidates: all of them where they are few, else a
-    random `count` of each fact, weighted to stand for all."""
+    random `count` of each fact, weighted to stand for all.
+
+    A fact stands for every known answer of its question: a fact that holds for forty months is forty true cells
+    beside the false ones, of which a split happens to hold a few.
+    """
     facts = facts.true()
     facts = facts[torch.randperm(len(facts), generator=generator)[:FACTS]]
     own, n = facts.column(slot)[:, None], known.size(slot)
     rows, ids = known.find(facts, slot)
+    answers = torch.bincount(rows, minlength=len(facts)).clamp(min=1).double()
     if n <= ALL_OF:
         score = scorer.score_against(facts, slot).cpu().double()
         weight = torch.ones_like(score)
@@ -100,11 +105,10 @@ def sample_candidates(
     else:
         drawn = known.draw_unknown(facts, slot, count, generator)
         score = scorer.score_against(facts, slot, torch.cat([own, drawn], dim=1)).cpu().double()
-        unknown = n - torch.bincount(rows, minlength=len(facts))
-        weight = (unknown.double() / count)[:, None].expand_as(score).clone()
+        weight = ((n - answers) / count)[:, None].expand_as(score).clone()
         truth = torch.zeros_like(score, dtype=torch.bool)
         truth[:, 0] = True
-    weight[truth] = 1
+    weight[truth] = answers
     told = weight > 0
     return Sample(score[told], truth[told], weight[told])
 
