@@ -98,7 +98,8 @@ def resigned(saved, change):
         {"dtype": "int8"},
         {"form": "semantic"},
         {"calibration": 3},
-        {"calibration": {"scale": {"o": "x"}, "shift": {}}},
+        {"calibration": {"o": ["x", 0]}},
+        {"calibration": {"o": 3}},
         {"data": {}},
         {"data": None},
         {"splits": ["train", "nothing"]},
@@ -194,11 +195,25 @@ def test_a_kill_during_save_never_leaves_a_wrong_bundle(memory, tmp_path, existi
     assert (type(old.model) in outcomes) == existing
 
 
-def test_weights_of_another_shape_are_told(saved):
-    from safetensors.torch import save_file
-
-    save_file({"entity": torch.zeros(2, 2)}, saved / WEIGHTS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights | {"entity": torch.zeros(2, 2)}, "its weights do not have the shapes of its model"),
+        (lambda weights: weights | {"entity": weights["entity"] * torch.nan}, "its weights are not all finite numbers"),
+    ],
+)
+def test_well_signed_but_wrong_weights_are_told(saved, change, message):
+    weights = safetensors.torch.load_file(saved / WEIGHTS)
+    safetensors.torch.save_file(change(weights), saved / WEIGHTS)
     files = json.loads((saved / ABOUT).read_text())["files"]
     resigned(saved, {"files": files | {WEIGHTS: bundle_module._digest(saved / WEIGHTS)}})
-    with pytest.raises(UserError, match="its weights do not have the shapes of its model"):
+    with pytest.raises(UserError, match=message):
         load(saved)
+
+
+def test_a_memory_behind_a_link_is_replaced_where_it_is(saved, memory, tmp_path):
+    (tmp_path / "link").symlink_to(saved)
+    for _ in range(2):
+        memory.save(tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert load(tmp_path / "link").graph.fingerprint == memory.graph.fingerprint

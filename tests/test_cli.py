@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,10 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 
-from recollect import UserError
+from recollect import UserError, load
 from recollect.cli import main
 
 TRAIN = ["--model", "complex", "--rank", "4", "--epochs", "3", "--validate-every", "1", "--batch-size", "128"]
@@ -164,7 +165,10 @@ def test_overlapping_splits_in_one_sentence(run, tmp_path):
     ("options", "message"),
     [
         (["--model", "magic"], "unknown model 'magic'; choose one of distmult, hole"),
-        (["--model", "tucker", "--rank", "3000"], "Tucker with Ranks(entity=3000, predicate=3000, time=3000) needs "),
+        (
+            ["--model", "tucker", "--rank", "3000"],
+            "Tucker with Ranks(entity=3000, predicate=3000, time=3000) needs 1,620,00",
+        ),
         (["--model", "cont", "--form", "semantic"], "ConT has no semantic form"),
         (["--rank", "0"], "a rank is a whole number from 1"),
         (["--rank", "4", "--time-rank", "3"], "ComplEx needs one rank"),
@@ -211,6 +215,35 @@ def test_places_that_cannot_be_written_are_refused_before_training(run, events, 
     assert leave_nothing(tmp_path) == []
 
 
+def test_what_a_dataset_cannot_take_is_refused_and_a_split_that_is_told_is_made(run, tmp_path):
+    code, _, error = run("data", "show", "world", "--grain", "year")
+    assert code == 2
+    assert "world is a dataset, not a file" in error
+    words = ["--epochs", 1, "--rank", 2, "--split", "time", "--out", tmp_path / "m"]
+    assert run("train", "world", *words)[0] == 0
+    splits = load(tmp_path / "m").graph.splits
+    assert splits["train"].t.max() < splits["valid"].t.min() <= splits["valid"].t.max() < splits["test"].t.min()
+
+
+def test_a_name_too_long_for_the_disk_is_refused_before_training(run, events, tmp_path):
+    code, _, error = run("train", events, *TRAIN, "--out", tmp_path / ("x" * 250))
+    assert code == 2
+    assert "cannot be made" in error
+    assert leave_nothing(tmp_path) == []
+
+
+def test_the_examples_of_the_help_pages_run(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "world", "--epochs", 1, "--rank", 2, "--out", "world.memory")[0] == 0
+    (tmp_path / "events.csv").write_text("s,p,o,t\na,b,c,2014-01-01\n")
+    for command in (["recall"], ["evaluate"], ["models"], ["data", "list"], ["data", "show"]):
+        page = run(*command, "--help")[1]
+        example = re.search(r"Example: (recollect .*)", page)
+        assert example, page
+        code, _, error = run(*shlex.split(example[1].rstrip(" │"))[1:])
+        assert code == 0, error
+
+
 def test_what_exists_is_not_overwritten(run, events, memory):
     code, _, error = run("train", events, *TRAIN, "--out", memory)
     assert code == 2
@@ -247,7 +280,7 @@ def test_bad_evaluations_in_one_sentence(run, memory, tmp_path):
         assert message in error
 
 
-def test_a_tampered_bundle_and_nan_weights_in_one_sentence(run, memory, tmp_path):
+def test_a_tampered_bundle_in_one_sentence(run, memory, tmp_path):
     import shutil
 
     copy = tmp_path / "copy"
@@ -258,14 +291,11 @@ def test_a_tampered_bundle_and_nan_weights_in_one_sentence(run, memory, tmp_path
     code, _, error = run("evaluate", copy)
     assert code == 2
     assert "weights.safetensors: the content is not what was saved" in error
-    tensors = safetensors.torch.load(original)
-    tensors["entity"][0] = float("nan")
-    weights.write_bytes(safetensors.torch.save(tensors))
-    assert run("evaluate", copy)[0] == 2
+    assert error.count("\n") == 1
 
 
 def test_an_interrupted_run_is_kept_and_resumed(events, tmp_path):
-    words = ["train", events, "--model", "tucker", "--rank", "8", "--epochs", "60", "--patience", "99", "--seed", "3"]
+    words = ["train", events, "--model", "tucker", "--rank", "8", "--epochs", "300", "--patience", "99", "--seed", "3"]
     assert recollect(*words, "--out", tmp_path / "whole").returncode == 0
     command = [sys.executable, "-m", "recollect", *map(str, words), "--out", str(tmp_path / "cut")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -275,8 +305,6 @@ def test_an_interrupted_run_is_kept_and_resumed(events, tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate()
-    if process.returncode == 0:
-        pytest.skip("the run was over before it could be interrupted")
     assert process.returncode == 130
     assert "the same command with --resume continues it" in error
     assert not (tmp_path / "cut").exists()

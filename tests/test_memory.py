@@ -139,6 +139,46 @@ def test_values_and_empty_splits_are_kept(tmp_path):
         memory.evaluate()
 
 
+def test_a_tiny_graph_whose_every_answer_is_true(tmp_path):
+    names = ["ann", "bob", "cy"]
+    rows = [(a, p, b, "2001") for a in names for p in ("knows", "likes") for b in names]
+    graph = split_randomly(read(pl.DataFrame(rows, schema=list("spot"), orient="row")))
+    memory = Memory.learn(graph, model="complex", rank=4, recipe=Recipe(epochs=2))
+    memory.save(tmp_path / "m")
+    table = load(tmp_path / "m").recall(subject="ann", predicate="knows", time="2001")
+    assert table["probability"].is_finite().all()
+    assert load(tmp_path / "m").evaluate("valid")["facts"] == 1
+
+
+def test_loading_draws_nothing_from_the_global_generator(memory, tmp_path):
+    memory.save(tmp_path / "m")
+    torch.manual_seed(0)
+    first = torch.rand(1)
+    torch.manual_seed(0)
+    load(tmp_path / "m")
+    assert torch.equal(torch.rand(1), first)
+
+
+def test_splits_of_other_names_are_kept(small_world, tmp_path):
+    graph = small_world.with_splits({"train": small_world.facts[10:], "holdout": small_world.facts[:10]})
+    memory = Memory.learn(graph, model="distmult", rank=2, recipe=Recipe(epochs=1))
+    memory.save(tmp_path / "m")
+    assert load(tmp_path / "m").evaluate("holdout")["facts"] == 10
+
+
+def test_a_semantic_memory_is_calibrated_for_questions_without_time(small_world):
+    """Over all subjects of many questions, probabilities add up to about as many as are true at some time."""
+    recipe = Recipe(epochs=30, learning_rate=0.02, validate_every=10)
+    memory = Memory.learn(small_world, model="complex", rank=8, form="semantic", recipe=recipe)
+    facts = small_world.split("test")[:200]
+    with torch.no_grad():
+        scores = memory.model.score_against(facts, "s")
+    probability = memory.calibration.probability(scores, "s").mean().item()
+    triples = Known(memory.model.as_modelled(small_world.facts), small_world.sizes)
+    rows, _ = triples.find(memory.model.as_modelled(facts), "s")
+    assert probability == pytest.approx(len(rows) / scores.numel(), rel=0.35)
+
+
 def test_labels_that_look_like_numbers():
     graph = read(pl.DataFrame({"s": [1, 2], "p": 7, "o": [2, 1], "t": [0, 1]}))
     memory = Memory.learn(graph, model="distmult", rank=2, recipe=Recipe(epochs=1))

@@ -8,7 +8,7 @@ import torch
 from conftest import SIZES, generator, random_facts
 from recollect import metrics
 from recollect.known import Known
-from recollect.metrics import Calibration, Sample, calibrate, platt, reliability, sample_candidates
+from recollect.metrics import UNCALIBRATED, Sample, calibrate, platt, reliability, sample_candidates
 from recollect.models import MODELS
 
 
@@ -47,6 +47,14 @@ def test_platt_keeps_the_order_and_stays_finite():
     assert abs(a) < 1e-6
 
 
+def test_platt_of_next_to_nothing():
+    one = torch.ones(1, dtype=torch.float64)
+    assert platt(Sample(one, one > 0, one)) == (1.0, 0.0)
+    a, b = platt(Sample(torch.cat([one, -one]), torch.tensor([True, False]), torch.cat([one, one])))
+    assert 0 < a < 100
+    assert abs(b) < 100
+
+
 def test_reliability_by_hand():
     sample = Sample(
         torch.zeros(4), torch.tensor([True, False, False, False]), torch.tensor([1.0, 1.0, 1.0, 1.0]).double()
@@ -59,7 +67,7 @@ def test_reliability_by_hand():
 
 
 def test_calibrated_probabilities_are_better_and_sum_to_the_answers():
-    """On held-out facts, calibration lowers the log loss, and the mean probability is the mean frequency."""
+    """On the candidates it was fitted to, it lowers the log loss, and probabilities sum to the true ones."""
     facts = random_facts(60)
     model = MODELS["tucker"](SIZES, 3, dtype=torch.float64, generator=generator())
     with torch.no_grad():
@@ -69,7 +77,7 @@ def test_calibrated_probabilities_are_better_and_sum_to_the_answers():
     calibration = calibrate(model, facts, known=known, slots="spot", generator=generator())
     for slot in "spot":
         sample = sample_candidates(model, facts, slot, known=known, generator=generator())
-        before = reliability(Calibration.identity().probability(sample.score, slot), sample)
+        before = reliability(UNCALIBRATED.probability(sample.score, slot), sample)
         probability = calibration.probability(sample.score, slot)
         after = reliability(probability, sample)
         assert after["log_loss"] < before["log_loss"]

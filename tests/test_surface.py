@@ -54,7 +54,7 @@ COMMANDS = {
             "split",
             "entities",
         ),
-        *("seed", "dtype", "device", "columns", "grain", "static", "resume", "force", "as_json"),
+        *("seed", "dtype", "device", "columns", "grain", "static", "inclusive_end", "resume", "force", "as_json"),
     },
     "evaluate": {"memory", "split", "slots", "as_json"},
     "recall": {"memory", "subject", "predicate", "object", "time", "top", "as_json"},

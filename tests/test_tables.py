@@ -318,6 +318,53 @@ def test_splits_must_tell_the_time_alike():
         read({"train": train, "valid": valid})
 
 
+@pytest.mark.parametrize(
+    ("names", "told", "message"),
+    [
+        ("s p o year month day", {}, "columns 'year' and 'month' and 'day' all look like the time"),
+        ("s p o date date", {}, "columns 'date' and 'date' all look like the time"),
+        ("source relation target date", {"subject": "target"}, "no column for the object"),
+    ],
+)
+def test_columns_that_could_be_misread_are_refused(tmp_path, names, told, message):
+    values = ["a", "b", "c", "2014", "3", "5"][: len(names.split())]
+    path = write(tmp_path / "a.csv", lines([names.split(), values], ","))
+    with pytest.raises(UserError, match=message):
+        read(path, columns=told)
+
+
+def test_h_r_t_and_a_time(tmp_path):
+    path = write(tmp_path / "a.csv", "h,r,t,timestamp\na,b,c,2014\n")
+    assert labelled(read(path, columns={"object": "t"})) == {("a", "b", "c", "2014")}
+
+
+def test_other_names_of_the_validation_file(tmp_path):
+    write(tmp_path / "train.txt", lines(ROWS[:1], "\t"))
+    write(tmp_path / "dev.txt", lines(ROWS[1:], "\t"))
+    assert set(read(tmp_path).splits) == {"train", "valid"}
+
+
+def test_ordinal_intervals_keep_their_step():
+    graph = read(pl.DataFrame({"s": ["a", "b"], "p": "r", "o": "x", "start": [0, 24], "end": [24, 72]}))
+    assert graph.times.labels == ["0", "24", "48"]
+    assert len(graph.facts) == 3
+
+
+def test_european_csv(tmp_path):
+    rows = [("Doe, J", "knows", "Roe, R", "2014"), ("x, y", "knows", "z, z", "2015")]
+    assert labelled(read(write(tmp_path / "a.csv", lines(rows, ";")))) == set(rows)
+
+
+def test_durations_and_periods_are_refused():
+    frame = pd.DataFrame({"s": ["a"], "p": "r", "o": "b", "t": pd.period_range("2014-01", periods=1, freq="M")})
+    with pytest.raises(UserError, match="column 't' holds .*; wanted text, numbers or dates"):
+        read(frame)
+    with pytest.raises(UserError, match="column 't' holds duration"):
+        read(frame.assign(t=pd.Timedelta(days=1)))
+    with pytest.raises(UserError, match="cannot be read"):
+        read(pl.scan_csv("nowhere.csv"))
+
+
 def test_clashing_values_are_refused():
     frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "t": 1, "ok": [True, False]})
     with pytest.raises(UserError, match="row 2 of the table: this fact is True in one row and False in another"):

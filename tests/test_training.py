@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 import torch
 
 from conftest import SIZES, generator, random_facts
 from recollect import Facts, Learning, Recipe, UserError
 from recollect.bundle import write_checkpoint
+from recollect.known import Known
 from recollect.losses import logistic, ranking
 from recollect.models import MODELS
+from recollect.negatives import corrupt
 from recollect.training import Epoch, Training
 
 FAST = Recipe(epochs=3, batch_size=64, validate_every=1, learning_rate=1e-2)
@@ -65,12 +69,12 @@ def test_resuming_with_other_settings_is_refused_but_more_epochs_are_fine(small_
     run = Learning(small_world, model="complex", rank=3, recipe=FAST)
     next(iter(run))
     run.keep(tmp_path / "p")
-    other = Learning(small_world, model="complex", rank=3, recipe=Recipe(**(FAST.as_dict() | {"learning_rate": 0.5})))
+    other = Learning(small_world, model="complex", rank=3, recipe=Recipe(**(asdict(FAST) | {"learning_rate": 0.5})))
     with pytest.raises(UserError, match=r"was made with learning_rate 0\.01, this run has 0\.5"):
         other.resume_(tmp_path / "p")
     with pytest.raises(UserError, match="was made with model complex, this run has hole"):
         Learning(small_world, model="hole", rank=3, recipe=FAST).resume_(tmp_path / "p")
-    longer = Learning(small_world, model="complex", rank=3, recipe=Recipe(**(FAST.as_dict() | {"epochs": 5})))
+    longer = Learning(small_world, model="complex", rank=3, recipe=Recipe(**(asdict(FAST) | {"epochs": 5})))
     longer.resume_(tmp_path / "p")
     assert [r.epoch for r in longer if isinstance(r, Epoch)] == [1, 2, 3, 4, 5]
 
@@ -81,6 +85,11 @@ def test_a_broken_checkpoint_is_told(small_world, tmp_path):
     run.keep(path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="not a readable checkpoint"):
+        run.resume_(path)
+    tensors, plain = run.training.state()
+    kept = {"settings": run._settings(), "training": plain | {"epoch": "x"}, "history": []}
+    write_checkpoint(path, tensors, kept)
+    with pytest.raises(UserError, match="not a checkpoint that this version can continue"):
         run.resume_(path)
     write_checkpoint(path, {"x": torch.zeros(1)}, {"settings": {}})
     with pytest.raises(UserError, match="was made with model None|not a readable checkpoint"):
@@ -135,6 +144,21 @@ def test_false_facts_are_learned_as_false():
         Training(model, marked, Recipe(loss="ranking"), generator=generator())
 
 
+def test_all_true_values_go_with_the_ranking_loss():
+    facts = random_facts(30)
+    marked = Facts(facts.ids, torch.ones(30, dtype=torch.bool))
+    model = MODELS["complex"](SIZES, 3, generator=generator())
+    assert len(list(Training(model, marked, Recipe(loss="ranking", epochs=2), generator=generator()))) == 4
+
+
+def test_the_order_in_which_negatives_are_told_does_not_matter(small_world):
+    first, second = (
+        Learning(small_world, model="complex", rank=3, recipe=Recipe(epochs=1, negatives=told))
+        for told in ({"s": 1, "o": 2}, {"o": 2, "s": 1})
+    )
+    assert list(first) == list(second)
+
+
 def test_weights_weigh():
     facts = random_facts(30)
     ones, none = Facts(facts.ids, weight=torch.ones(30)), facts
@@ -148,16 +172,26 @@ def test_weights_weigh():
     assert losses[2] == 0
 
 
-def test_l2_is_the_papers_penalty():
-    """One step of plain gradient equals autograd's of Σ loss + λ‖P‖², divided by the number of facts."""
+def test_one_step_is_adam_on_the_papers_objective():
+    """Against plain Adam, told nothing of penalties, on (Σ loss + λ‖P‖²) / n written out."""
     facts, lam = random_facts(20), 0.7
-    model = MODELS["tucker"](SIZES, 3, dtype=torch.float64, generator=generator())
-    run = Training(model, facts, Recipe(l2=lam, batch_size=20), generator=generator())
-    assert run.optimizer.param_groups[0]["weight_decay"] == pytest.approx(2 * lam / 20)
-    penalty = lam * sum(p.square().sum() for p in model.parameters()) / 20
-    penalty.backward()
-    for parameter in model.parameters():
-        torch.testing.assert_close(parameter.grad, run.optimizer.param_groups[0]["weight_decay"] * parameter.detach())
+    ours, plain = (MODELS["tucker"](SIZES, 3, dtype=torch.float64, generator=generator()) for _ in range(2))
+    recipe = Recipe(l2=lam, batch_size=20, epochs=3, negatives={"o": 2}, learning_rate=0.1)
+    for _ in Training(ours, facts, recipe, generator=generator(7)):
+        pass
+    g, known = generator(7), Known(facts, SIZES)
+    adam = torch.optim.Adam(plain.parameters(), lr=0.1)
+    for _ in range(3):
+        batch = facts[torch.randperm(20, generator=g)]
+        false = corrupt(batch, "o", 2, known=known, generator=g)
+        scores = [plain.score(batch.with_slot("o", column)) for column in false.T]
+        loss = logistic(plain.score(batch), torch.stack(scores, dim=1)).sum()
+        penalty = lam * sum(p.square().sum() for p in plain.parameters())
+        adam.zero_grad()
+        ((loss + penalty) / 20).backward()
+        adam.step()
+    for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_losses_by_hand():

@@ -57,8 +57,10 @@ def test_alliances_hold_both_ways():
 
 
 def test_worlds_too_small_and_unknown_datasets_are_refused():
-    with pytest.raises(UserError, match="a world of 3 countries and 2 years is too small"):
+    with pytest.raises(UserError, match="no world of 3 countries and 2 years; wanted 4 to 2,000"):
         dataset("world", countries=3, years=2)
+    with pytest.raises(UserError, match="world has no option 'planets'; its options: countries, years, seed"):
+        dataset("world", planets=3)
     with pytest.raises(UserError, match="unknown dataset 'wordl'; choose one of world"):
         dataset("wordl")
     with pytest.raises(UserError, match="a seed is a whole number"):

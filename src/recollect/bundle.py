@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.facts import SLOTS, SPLITS, EpisodicGraph, Facts, Vocabulary
+from recollect.facts import SLOTS, EpisodicGraph, Facts, Vocabulary
 from recollect.times import GRAINS, TimeAxis
 
 FORMAT = 1
 WEIGHTS, ABOUT = "weights.safetensors", "memory.json"
-TABLES = ("entities.parquet", "predicates.parquet", "times.parquet", "facts.parquet")
+ENTITIES, PREDICATES, TIMES, FACTS = "entities.parquet", "predicates.parquet", "times.parquet", "facts.parquet"
+TABLES = (ENTITIES, PREDICATES, TIMES, FACTS)
 
 
 def write_bundle(
@@ -44,7 +46,8 @@ def write_bundle(
     if path.exists() and not (path / ABOUT).is_file():
         raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, old = path.with_name(f".{path.name}.{os.getpid()}.tmp"), _aside(path)
+    path = path.resolve()
+    temporary, old = path.with_name(f".{path.name}.tmp"), _aside(path)
     if old.exists() and not path.exists():  # a replacement was cut off between its two renames
         old.rename(path)
     shutil.rmtree(old, ignore_errors=True)
@@ -94,7 +97,7 @@ def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str,
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
     """Replace the checkpoint at `path` in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         ready = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
         safetensors.torch.save_file(ready, temporary, metadata={"run": json.dumps(plain)})
@@ -124,8 +127,12 @@ def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGra
     )
     for name, frame in zip(TABLES, frames, strict=True):
         frame.write_parquet(folder / name)
-    times = {"grain": graph.times.grain, "first": graph.times.first, "size": graph.times.size, "step": graph.times.step}
-    data = {"name": graph.name, "fingerprint": graph.fingerprint, "duplicates": graph.duplicates, "times": times}
+    data = {
+        "name": graph.name,
+        "fingerprint": graph.fingerprint,
+        "duplicates": graph.duplicates,
+        "times": asdict(graph.times),
+    }
     full = {"format": FORMAT, **about, "data": data, "splits": list(graph.splits)}
     full["files"] = {name: _digest(folder / name) for name in (WEIGHTS, *TABLES)}
     full["digest"] = _digest_of(full)
@@ -167,20 +174,22 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 
 def _read_graph(path: Path, about: Mapping[str, Any]) -> EpisodicGraph:
-    labels = {name: pl.read_parquet(path / name)["label"].to_list() for name in TABLES[:2]}
     data = about["data"]
     times = TimeAxis(**data["times"])
-    if times.grain not in GRAINS or times.labels != pl.read_parquet(path / TABLES[2])["label"].to_list():
+    if times.grain not in GRAINS or times.labels != _read_labels(path / TIMES):
         raise ValueError("its times are not those it was trained on")
-    frame = pl.read_parquet(path / TABLES[3])
-    splits = {name: _read_facts(frame.filter(pl.col("split") == name)) for name in about["splits"] if name in SPLITS}
-    entities, predicates = (
-        Vocabulary(kind, tuple(labels[name])) for kind, name in zip(("entity", "predicate"), TABLES[:2], strict=True)
-    )
+    frame = pl.read_parquet(path / FACTS)
+    splits = {name: _read_facts(frame.filter(pl.col("split") == name)) for name in about["splits"]}
+    entities = Vocabulary("entity", tuple(_read_labels(path / ENTITIES)))
+    predicates = Vocabulary("predicate", tuple(_read_labels(path / PREDICATES)))
     graph = EpisodicGraph(entities, predicates, times, splits, data["name"], data["duplicates"])
     if graph.fingerprint != data["fingerprint"]:
         raise ValueError("its facts are not those it was trained on")
     return graph
+
+
+def _read_labels(file: Path) -> list[str]:
+    return pl.read_parquet(file)["label"].to_list()
 
 
 def _read_facts(frame: pl.DataFrame) -> Facts:
@@ -204,7 +213,7 @@ def _digest(file: Path) -> str:
 
 
 def _digest_of(about: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(about, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from recollect import demo as show
+from recollect.bundle import ABOUT
+from recollect.episodes import current, ends, most_frequent, split_by_time, split_randomly, starts
 from recollect.errors import UserError
+from recollect.facts import EpisodicGraph
+from recollect.learning import Learning
+from recollect.memory import Memory, load
+from recollect.models import FORMS, MODELS, Ranks
+from recollect.negatives import parse_negatives
+from recollect.recipes import parse_recipe
+from recollect.sources import DATASETS, dataset
+from recollect.sources.tables import read
+from recollect.training import Epoch, Step
 
 app = typer.Typer(
     help="Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part.",
@@ -33,6 +46,7 @@ Columns = Annotated[
     str | None, typer.Option(help="Tell columns: subject=NAME,…; in a file without a header, subject=0,….")
 ]
 Grain = Annotated[str | None, typer.Option(help="Time grain: year, month, week, day, hour or ordinal.")]
+InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="A fact still holds in its end.")]
 Static = Annotated[bool, typer.Option("--static", help="Read triples without time.")]
 MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR")]
 Data = Annotated[str, typer.Argument(help="A dataset name, a file, or a folder with train/valid/test files.")]
@@ -74,9 +88,6 @@ def demo(
 
     Example: `recollect demo`
     """
-    from recollect import demo as show
-    from recollect.memory import Memory
-
     console = _console()
     _check_place(out)
     learning = show.start(seed)
@@ -116,8 +127,6 @@ def data_list(as_json: Json = False) -> None:
 
     Example: `recollect data list`
     """
-    from recollect.sources import DATASETS
-
     rows = [{"name": name, "about": entry.about} for name, entry in DATASETS.items()]
     _print(rows, as_json)
 
@@ -128,15 +137,14 @@ def data_show(
     columns: Columns = None,
     grain: Grain = None,
     static: Static = False,
+    inclusive_end: InclusiveEnd = False,
     as_json: Json = False,
 ) -> None:
     """Show the sizes, splits and times of a dataset, a file or a folder, and a few of its facts.
 
     Example: `recollect data show events.csv --grain month`
     """
-    from recollect.episodes import current, ends, starts
-
-    graph = _graph(data, columns, grain, static)
+    graph = _graph(data, columns, grain, static, inclusive_end)
     about = {
         "name": graph.name,
         **{f"{name}s" if name != "entity" else "entities": size for name, size in graph.sizes.items()},
@@ -181,7 +189,7 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="At most.")] = None,
     validate_every: Annotated[int | None, typer.Option(help="Epochs between validations and checkpoints.")] = None,
     patience: Annotated[int | None, typer.Option(help="Validations without a better MRR before stopping.")] = None,
-    split: Annotated[str, typer.Option(help="Of a single file: random, time or none.")] = "random",
+    split: Annotated[str | None, typer.Option(help="random, time or none; by default as given, else random.")] = None,
     entities: Annotated[int | None, typer.Option(help="Keep only the facts among so many most frequent ones.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same memory.")] = 0,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
@@ -189,6 +197,7 @@ def train(
     columns: Columns = None,
     grain: Grain = None,
     static: Static = False,
+    inclusive_end: InclusiveEnd = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, bit for bit.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace what is at --out, and start anew.")] = False,
     as_json: Json = False,
@@ -197,14 +206,6 @@ def train(
 
     Example: `recollect train world --model cont --rank 16 --epochs 50 --out world.memory`
     """
-    from dataclasses import replace
-
-    from recollect.learning import Learning
-    from recollect.memory import Memory
-    from recollect.models import Ranks
-    from recollect.negatives import parse_negatives
-    from recollect.recipes import parse_recipe
-
     partial = out.with_name(out.name + ".partial") if out.name else out
     _check_out(out, partial, resume, force)
     told: dict[str, Any] = {
@@ -220,7 +221,7 @@ def train(
         "patience": patience,
     }
     chosen = replace(parse_recipe(recipe), **{name: value for name, value in told.items() if value is not None})
-    graph = _split(_graph(data, columns, grain, static), split, entities, seed)
+    graph = _split(_graph(data, columns, grain, static, inclusive_end), split, entities, seed)
     learning = Learning(
         graph,
         model=model,
@@ -270,8 +271,6 @@ def evaluate(
 
     Example: `recollect evaluate world.memory --split test --slots so`
     """
-    from recollect.memory import load
-
     report = load(memory).evaluate(split, slots)
     if as_json:
         typer.echo(json.dumps(report))
@@ -296,16 +295,13 @@ def recall(
 ) -> None:
     """Recall the one part that is left out of a fact.
 
-    Example: `recollect recall world.memory --predicate "President of" --object Brealland --time 2004-05`
+    Example: `recollect recall world.memory --predicate "President of" --object Reathland --time 2004-05`
     """
-    from recollect.memory import load
-
     table = load(memory).recall(subject=subject, predicate=predicate, object=object, time=time, top=top)
     rows = table.to_dicts()
-    if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False))
-        return
-    _print([row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows], False)
+    if not as_json:
+        rows = [row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows]
+    _print(rows, as_json)
 
 
 @app.command()
@@ -314,8 +310,6 @@ def models(as_json: Json = False) -> None:
 
     Example: `recollect models`
     """
-    from recollect.models import FORMS, MODELS
-
     rows = [
         {
             "model": name,
@@ -327,16 +321,16 @@ def models(as_json: Json = False) -> None:
     _print(rows, as_json)
 
 
-def _graph(data: str, columns: str | None, grain: str | None, static: bool) -> Any:
+def _graph(data: str, columns: str | None, grain: str | None, static: bool, inclusive_end: bool) -> EpisodicGraph:
     """A named dataset, or what a file or folder holds."""
-    from recollect.sources import DATASETS, dataset
-    from recollect.sources.tables import read
 
     if data in DATASETS and not Path(data).exists():
+        if columns or grain or static or inclusive_end:
+            raise UserError(f"{data} is a dataset, not a file; leave out what tells how to read a file")
         return dataset(data)
     if not Path(data).exists():
         raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
-    return read(data, columns=_parse_columns(columns), grain=grain, static=static)
+    return read(data, columns=_parse_columns(columns), grain=grain, static=static, inclusive_end=inclusive_end)
 
 
 def _parse_columns(text: str | None) -> dict[str, str | int]:
@@ -350,14 +344,16 @@ def _parse_columns(text: str | None) -> dict[str, str | int]:
     return columns
 
 
-def _split(graph: Any, how: str, entities: int | None, seed: int) -> Any:
-    from recollect.episodes import most_frequent, split_by_time, split_randomly
+def _split(graph: EpisodicGraph, how: str | None, entities: int | None, seed: int) -> EpisodicGraph:
+    """Split as told; by default, at random where the data come unsplit."""
 
-    if how not in ("random", "time", "none"):
+    if how not in (None, "random", "time", "none"):
         raise UserError(f"unknown split {how!r}; choose random, time or none")
     graph = graph if entities is None else most_frequent(graph, entities)
-    if len(graph.splits) > 1 or how == "none":
+    if how is None and len(graph.splits) > 1:
         return graph
+    if how == "none":
+        return graph.with_splits({"train": graph.facts})
     return split_by_time(graph) if how == "time" else split_randomly(graph, seed=seed)
 
 
@@ -367,7 +363,7 @@ def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
     if not out.name:
         raise UserError(f"--out {str(out)!r} names no directory that could be made; give one like world.memory")
     _check_place(out)
-    if out.exists() and not (out / "memory.json").is_file():
+    if out.exists() and not (out / ABOUT).is_file():
         raise UserError(f"{out} exists and is not a memory; choose another --out")
     if out.exists() and resume:
         partial.unlink(missing_ok=True)  # a kill may come between the last two steps of a run
@@ -384,13 +380,16 @@ def _check_place(out: Path) -> None:
     nearest = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
     if not nearest.is_dir() or (out.is_symlink() and not out.exists()):
         raise UserError(f"{out}: cannot be made, for {nearest} is not a directory; choose another --out")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UserError(f"{out}: cannot be made, for {nearest} may not be written to; choose another --out")
+    probe = nearest / f".{out.name}.partial.try"  # as long as the longest name that will be used
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise UserError(f"{out}: cannot be made in {nearest} ({error.strerror}); choose another --out") from error
 
 
-def _run(learning: Any, partial: Path) -> None:
+def _run(learning: Learning, partial: Path) -> None:
     """Train to the end with a progress bar, keeping the run now and then and when interrupted."""
-    from recollect.training import Epoch
 
     kept = time.monotonic()
     with _stop_signals() as stopped:
@@ -422,9 +421,8 @@ def _stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _shown(learning: Any) -> Iterator[Any]:
+def _shown(learning: Learning) -> Iterator[Step | Epoch]:
     """The records of a run, with a progress bar on standard error, or a line a validation where that is no terminal."""
-    from recollect.training import Epoch
 
     facts, epochs = len(learning.training.facts), learning.recipe.epochs
     columns = (
@@ -489,6 +487,5 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 def _plain(text: str) -> str:
     """Labels may hold square brackets, which are not markup."""
-    from rich.markup import escape
 
     return escape(text)

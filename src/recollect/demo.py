@@ -14,7 +14,7 @@ from recollect.episodes import current
 from recollect.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts
 from recollect.learning import Learning
 from recollect.memory import Memory
-from recollect.plots import fact_over_time, learning_curves
+from recollect.plots import fact_over_time, figure_class, learning_curves
 from recollect.recipes import Recipe
 from recollect.seeds import seeded
 from recollect.sources import dataset
@@ -36,6 +36,7 @@ class Question:
 
 def start(seed: int = 0) -> Learning:
     """The run that the demonstration shows."""
+    figure_class()  # without it there would be no report in the end
     return Learning(dataset("world", seed=seed), model=MODEL, rank=RANK, recipe=RECIPE, seed=seed)
 
 

@@ -46,11 +46,10 @@ def ends(graph: EpisodicGraph) -> Facts:
 def current(graph: EpisodicGraph) -> Facts:
     """χ at the last time T: True for triples with a run that reaches T, False for those whose runs all ended."""
     found, last = runs(graph), len(graph.times) - 1
-    triples, inverse = number(found.first, graph.sizes, "spo").unique(return_inverse=True)
-    latest = torch.zeros_like(triples).scatter_reduce_(0, inverse, found.last, "amax")
-    one = torch.zeros_like(triples).scatter_(0, inverse, torch.arange(len(inverse)))
-    facts = found.first[one].with_slot("t", torch.full_like(triples, last))
-    return Facts(facts.ids, latest == last)
+    triples = number(found.first, graph.sizes, "spo")
+    latest = torch.ones(len(triples), dtype=torch.bool)  # runs are in order: the last of a triple is its latest
+    latest[:-1] = triples[1:] != triples[:-1]
+    return Facts(found.first[latest].with_slot("t", last).ids, found.last[latest] == last)
 
 
 def rare(graph: EpisodicGraph) -> Facts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -62,7 +62,7 @@ class Facts:
     weight: Tensor | None = None  # (n,) float32; None: every fact weighs 1
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> Facts:
+    def of(cls, rows: Sequence[Sequence[int]]) -> Facts:
         return cls(torch.tensor(rows, dtype=torch.int64).reshape(-1, len(SLOTS)))
 
     @classmethod
@@ -86,11 +86,7 @@ class Facts:
         return len(self.ids)
 
     def __getitem__(self, rows: Tensor | slice) -> Facts:
-        return Facts(
-            self.ids[rows],
-            None if self.value is None else self.value[rows],
-            None if self.weight is None else self.weight[rows],
-        )
+        return self._map(lambda column: column[rows])
 
     def column(self, slot: str) -> Tensor:
         return self.ids[:, SLOTS.index(slot)]
@@ -120,8 +116,8 @@ class Facts:
         """Only the facts whose value is True."""
         return self if self.value is None else self[self.value]
 
-    def with_slot(self, slot: str, ids: Tensor) -> Facts:
-        """The same facts with one slot replaced: fact b gets id ids[b]."""
+    def with_slot(self, slot: str, ids: Tensor | int) -> Facts:
+        """The same facts with one slot replaced: fact b gets id ids[b], or all the one id."""
         columns = self.ids.clone()
         columns[:, SLOTS.index(slot)] = ids
         return replace(self, ids=columns)
@@ -132,11 +128,10 @@ class Facts:
             yield self[start : start + rows]
 
     def to(self, device: torch.device) -> Facts:
-        return Facts(
-            self.ids.to(device),
-            None if self.value is None else self.value.to(device),
-            None if self.weight is None else self.weight.to(device),
-        )
+        return self._map(lambda column: column.to(device))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Facts:
+        return Facts(change(self.ids), *(None if x is None else change(x) for x in (self.value, self.weight)))
 
 
 def number(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor:
@@ -205,7 +200,7 @@ class Vocabulary:
         if not close:
             close = [known for known in folded if label.casefold() in known][:3] if label else []
         if not close:
-            return f"this memory knows {len(self)}, such as {', '.join(map(repr, self.labels[:3]))}"
+            return f"there are {len(self):,}, such as {', '.join(map(repr, self.labels[:3]))}"
         return f"did you mean {' or '.join(repr(folded[c]) for c in close)}?"
 
 

@@ -91,7 +91,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
 @lru_cache(maxsize=512)
 def _expression(equation: str, *shapes: tuple[int, ...]) -> Any:
-    return opt_einsum.contract_expression(equation, *shapes, optimize="auto")
+    return opt_einsum.contract_expression(equation, *shapes, optimize="optimal")
 
 
 def _is_axes(text: str) -> bool:

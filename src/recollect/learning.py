@@ -17,8 +17,8 @@ from recollect.bundle import read_checkpoint, write_checkpoint
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph, Facts
 from recollect.known import Known
-from recollect.metrics import Calibration, calibrate, summarise
-from recollect.models import Ranks, TensorModel, parse_model
+from recollect.metrics import UNCALIBRATED, Calibration, calibrate, summarise
+from recollect.models import Ranks, TensorModel, fact_bytes, parse_model
 from recollect.ranks import rank
 from recollect.recipes import Recipe, parse_recipe
 from recollect.seeds import seeded
@@ -53,10 +53,17 @@ class Learning:
         self.history: list[Epoch] = []
         generator = seeded(seed)
         self.model = kind(
-            graph.sizes, ranks, form=form, dtype=DTYPES[dtype], device=_device(device), generator=generator
+            graph.sizes,
+            ranks,
+            form=form,
+            dtype=DTYPES[dtype],
+            device=_device(device, DTYPES[dtype]),
+            generator=generator,
         )
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
-        self.known = Known(Facts.concat([train, valid]), graph.sizes)  # of the test split nothing is known here
+        both = Facts.concat([train, valid])  # of the test split nothing is known here
+        self.known = Known(both, graph.sizes)
+        self.cells = Known(self.model.as_modelled(both), graph.sizes)
         self.valid = valid if len(valid) else None
         validate = None if self.valid is None else self._validate
         self.training = Training(self.model, train, self.recipe, generator=generator, validate=validate)
@@ -95,13 +102,14 @@ class Learning:
         self.training.finish_()
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
             raise UserError("the weights are no longer finite numbers; train again with a lower learning rate")
-        calibration = Calibration.identity()
+        calibration = UNCALIBRATED
         if self.valid is not None:
             generator = seeded(self.seed)
             slots = self.model.indicator.slots
-            calibration = calibrate(self.model, self.valid, known=self.known, slots=slots, generator=generator)
+            asked = self.model.as_modelled(self.valid)
+            calibration = calibrate(self.model, asked, known=self.cells, slots=slots, generator=generator)
         about = {
-            "recipe": self.recipe.as_dict(),
+            "recipe": asdict(self.recipe),
             "seed": self.seed,
             "training": {
                 "epochs": self.training.epoch,
@@ -121,7 +129,7 @@ class Learning:
     def _settings(self) -> dict[str, Any]:
         return {
             **self.model.spec(),
-            **self.recipe.as_dict(),
+            **asdict(self.recipe),
             "seed": self.seed,
             "data": self.graph.fingerprint,
         }
@@ -136,7 +144,7 @@ def check_fits(
     shapes, indicator = model.shapes(sizes, ranks, form), model.equation(form)
     # a batch gathers its factors, and their gradients, once for every slot that is corrupted
     batch = sum(
-        2 * recipe.batch_size * model.fact_bytes(shapes, indicator, {slot: 1 + negatives}, dtype.itemsize)
+        2 * recipe.batch_size * fact_bytes(shapes, indicator, {slot: 1 + negatives}, dtype.itemsize)
         for slot, negatives in recipe.negatives.items()
     )
     free = psutil.virtual_memory().available
@@ -147,10 +155,12 @@ def check_fits(
         )
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, dtype: torch.dtype) -> torch.device:
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(f"device {name!r} cannot be used here; choose cpu or one that this PyTorch supports") from error
+        torch.zeros(1, device=device, dtype=dtype).item()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        raise UserError(
+            f"device {name!r} cannot be used here with {dtype}; choose cpu or one that this PyTorch supports"
+        ) from error
     return device

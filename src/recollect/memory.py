@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from datetime import date
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from recollect.bundle import read_bundle, write_bundle
 from recollect.errors import UserError
-from recollect.facts import SLOT_NAMES, EpisodicGraph, Facts, parse_slots
+from recollect.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slots
 from recollect.known import Known
 from recollect.learning import DTYPES, Learning
 from recollect.metrics import Calibration, evaluate, reliability_report
@@ -39,6 +40,7 @@ class Memory:
     ) -> None:
         self.model, self.graph, self.calibration, self.about = model, graph, calibration, dict(about)
         self.known = Known(graph.facts, graph.sizes)
+        self._cells = Known(model.as_modelled(graph.facts), graph.sizes)
         self._learned = Known(model.as_modelled(graph.split("train")), graph.sizes)
 
     @classmethod
@@ -80,7 +82,8 @@ class Memory:
         """The `top` most likely labels of the one slot left open.
 
         Columns: the slot, its logit, the probability that it completes a true fact, and whether that
-        fact was *stored* (learned) or is *predicted*.
+        fact was *stored* (learned) or is *predicted*. The probability looks at the logit alone: of the
+        predicted answers fewer are true than it says, of the stored ones all.
         """
         given = {"s": subject, "p": predicate, "o": object, "t": time}
         query, slot = self._query(given)
@@ -115,7 +118,12 @@ class Memory:
             raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
         figures = evaluate(self.model, facts, known=self.known, slots=slots)
         calibration = reliability_report(
-            self.model, facts, self.calibration, known=self.known, slots=slots, generator=seeded(0)
+            self.model,
+            self.model.as_modelled(facts),
+            self.calibration,
+            known=self._cells,
+            slots=slots,
+            generator=seeded(0),
         )
         return {"split": split, "facts": len(facts), **figures, "calibration": calibration}
 
@@ -124,7 +132,7 @@ class Memory:
         about = {
             **self.model.spec(),
             **self.about,
-            "calibration": {"scale": dict(self.calibration.scale), "shift": dict(self.calibration.shift)},
+            "calibration": {slot: list(fit) for slot, fit in self.calibration.fits.items()},
             "versions": {name: version(name) for name in ("recollect", "torch")}
             | {"python": platform.python_version()},
         }
@@ -150,8 +158,8 @@ class Memory:
         if len(open_slots) != 1:
             names = ", ".join(SLOT_NAMES[slot] for slot in slots)
             raise UserError(f"recall fills one slot, and {len(open_slots)} are open; give all but one of {names}")
-        ids = [0 if given[slot] is None else self.graph.axis(slot).index(given[slot]) for slot in "spot"]
-        return Facts.of([tuple(ids)]), open_slots[0]  # type: ignore[list-item]
+        ids = [0 if given[slot] is None else self.graph.axis(slot).index(given[slot]) for slot in SLOTS]
+        return Facts.of([ids]), open_slots[0]
 
 
 def load(path: str | Path) -> Memory:
@@ -161,10 +169,10 @@ def load(path: str | Path) -> Memory:
     try:
         kind, ranks, dtype = parse_model(about["model"]), Ranks(**about["ranks"]), DTYPES[about["dtype"]]
         _check_weights(weights, kind.shapes(graph.sizes, ranks, about["form"]), dtype)
-        model = kind(graph.sizes, ranks, form=about["form"], dtype=dtype)
-        calibration = Calibration(
-            **{part: {s: float(v) for s, v in about["calibration"][part].items()} for part in ("scale", "shift")}
-        )
+        model = kind(graph.sizes, ranks, form=about["form"], dtype=dtype, generator=seeded(0))
+        calibration = Calibration({slot: (float(a), float(b)) for slot, (a, b) in about["calibration"].items()})
+        if not all(map(math.isfinite, (number for fit in calibration.fits.values() for number in fit))):
+            raise ValueError("its calibration is not all finite numbers")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
     model.load_state_dict(weights)

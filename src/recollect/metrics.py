@@ -49,7 +49,7 @@ def evaluate(
         if "s" in slots and "o" in slots:
             groups["entity"] = [rankings["s"][setting], rankings["o"][setting]]
         report[setting] = {
-            name: summarise(group) | {policy: summarise(group, policy) for policy in TIES[1:]}
+            name: summarise(group) | {policy: summarise(group, policy) for policy in TIES if policy != "realistic"}
             for name, group in groups.items()
         }
     return report
@@ -59,18 +59,18 @@ def evaluate(
 class Calibration:
     """p = σ(a θ + b) for each slot: how likely a candidate with logit θ completes a true fact.
 
-    With a = 1, b = 0 it is the paper's σ(θ).
+    With a = 1, b = 0 it is the paper's σ(θ). Stored and predicted candidates are taken together; among
+    those that are not stored, fewer are true than the probability says.
     """
 
-    scale: Mapping[str, float]
-    shift: Mapping[str, float]
-
-    @classmethod
-    def identity(cls) -> Calibration:
-        return cls({}, {})
+    fits: Mapping[str, tuple[float, float]]  # slot -> (a, b)
 
     def probability(self, scores: Tensor, slot: str) -> Tensor:
-        return torch.sigmoid(self.scale.get(slot, 1.0) * scores.double() + self.shift.get(slot, 0.0))
+        a, b = self.fits.get(slot, (1.0, 0.0))
+        return torch.sigmoid(a * scores.double() + b)
+
+
+UNCALIBRATED = Calibration({})
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,11 @@ def platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:
 
     Targets are Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which keeps a finite when the scores separate.
     """
+    if bool(sample.truth.all()):
+        return 1.0, 0.0  # every candidate is true: nothing to tell apart
     mass = torch.where(sample.truth, sample.weight, 0).sum(), torch.where(sample.truth, 0, sample.weight).sum()
     target = torch.where(sample.truth, (mass[0] + 1) / (mass[0] + 2), 1 / (mass[1] + 2))
-    spread = sample.score.std().clamp(min=1e-12)
+    spread = sample.score.std(correction=0).clamp(min=1e-12)
     x = torch.stack([(sample.score - sample.score.mean()) / spread, torch.ones_like(sample.score)], dim=1)
     w = sample.weight / sample.weight.sum()
 
@@ -148,12 +150,13 @@ def platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:
 
 def calibrate(scorer: Scorer, facts: Facts, *, known: Known, slots: str, generator: torch.Generator) -> Calibration:
     """Fit σ(a θ + b) for every slot that has more than one id, on facts that were not trained on."""
-    fits = {
-        slot: platt(sample_candidates(scorer, facts, slot, known=known, generator=generator))
-        for slot in slots
-        if known.size(slot) > 1
-    }
-    return Calibration({slot: a for slot, (a, _) in fits.items()}, {slot: b for slot, (_, b) in fits.items()})
+    return Calibration(
+        {
+            slot: platt(sample_candidates(scorer, facts, slot, known=known, generator=generator))
+            for slot in slots
+            if known.size(slot) > 1
+        }
+    )
 
 
 def reliability(probability: Tensor, sample: Sample, *, bins: int = 10) -> dict[str, Any]:
@@ -190,7 +193,7 @@ def reliability_report(
             continue
         sample = sample_candidates(scorer, facts, slot, known=known, generator=generator)
         report[SLOT_NAMES[slot]] = {
-            "before": reliability(Calibration.identity().probability(sample.score, slot), sample),
+            "before": reliability(UNCALIBRATED.probability(sample.score, slot), sample),
             "after": reliability(calibration.probability(sample.score, slot), sample),
         }
     return report

@@ -128,17 +128,6 @@ class TensorModel(nn.Module):
         ranks = ranks if isinstance(ranks, Ranks) else Ranks.of(ranks)
         return sum(math.prod(shape) for shape in cls.shapes(sizes, ranks, form).values())
 
-    @classmethod
-    def fact_bytes(
-        cls, shapes: Mapping[str, tuple[int, ...]], indicator: Indicator, candidates: Mapping[str, int], itemsize: int
-    ) -> int:
-        """What the factors of one fact, and of so many candidates of each slot, take while they are contracted."""
-        width = {
-            slot: math.prod(shapes[KINDS[slot]][1:]) ** len(indicator.occurrences(slot)) for slot in indicator.slots
-        }
-        numbers = sum(width.values()) + sum(count * width[slot] for slot, count in candidates.items() if slot in width)
-        return numbers * itemsize
-
     def lift(self, slot: str, rows: Tensor) -> Tensor:
         """Table rows (…, shape) as the factor of a slot (…, axes); the identity unless a model says otherwise."""
         return rows
@@ -157,7 +146,7 @@ class TensorModel(nn.Module):
         if slot not in self.indicator.slots:
             raise UserError(f"the {self.form} {type(self).__name__} has no {SLOT_NAMES.get(slot, slot)} slot")
         each = candidates is not None and candidates.dim() == 2
-        shared = None if each else self._candidates(slot, candidates)  # (N, width)
+        shared = None if each else self._candidates(slot, candidates)  # (N, width); None: every fact has its own
 
         def scores(piece: Facts, ids: Tensor | None) -> Tensor:
             query = self._query(piece, slot)  # (B, width)
@@ -167,13 +156,22 @@ class TensorModel(nn.Module):
             rows = self._candidates(slot, ids.reshape(-1)).view(*ids.shape, -1)  # (B, K, width)
             return torch.linalg.vecdot(rows, query[:, None, :])
 
-        per_fact = {} if candidates is None or not each else {slot: candidates.shape[1]}
-        shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
-        rows = max(1, WORK_BYTES // self.fact_bytes(shapes, self.indicator, per_fact, self.dtype.itemsize))
-        if torch.is_grad_enabled() or len(facts) <= rows:
+        if torch.is_grad_enabled() or len(facts) <= (rows := self._rows_at_a_time(slot, candidates)):
             return scores(facts, candidates)
-        ids = [None] * len(facts) if candidates is None or not each else candidates.split(rows)
-        return torch.cat([scores(piece, own) for piece, own in zip(facts.split(rows), ids, strict=False)])
+        # into one block: small results between large work pieces would scatter the heap
+        own = candidates if shared is None else None
+        width = own.shape[1] if own is not None else len(shared)  # type: ignore[arg-type]
+        out = torch.empty(len(facts), width, dtype=self.dtype, device=self.device)
+        for start in range(0, len(facts), rows):
+            piece = slice(start, start + rows)
+            out[piece] = scores(facts[piece], None if own is None else own[piece])
+        return out
+
+    def _rows_at_a_time(self, slot: str, candidates: Tensor | None) -> int:
+        """How many facts' factors, and those of their own candidates, fit in WORK_BYTES."""
+        shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
+        own = {slot: candidates.shape[1]} if candidates is not None and candidates.dim() == 2 else {}
+        return max(1, WORK_BYTES // fact_bytes(shapes, self.indicator, own, self.dtype.itemsize))
 
     def _query(self, facts: Facts, slot: str) -> Tensor:
         others = self.indicator.slots.replace(slot, "")
@@ -210,7 +208,7 @@ class TensorModel(nn.Module):
 
     def as_modelled(self, facts: Facts) -> Facts:
         """Facts as this model tells them apart: the semantic form knows no times."""
-        return facts if "t" in self.indicator.slots else facts.with_slot("t", torch.zeros_like(facts.t))
+        return facts if "t" in self.indicator.slots else facts.with_slot("t", 0)
 
     def spec(self) -> dict[str, Any]:
         """What is needed, beside weights and sizes, to build the same model again."""
@@ -293,6 +291,15 @@ MODELS: dict[str, type[TensorModel]] = {
 }
 
 
+def fact_bytes(
+    shapes: Mapping[str, tuple[int, ...]], indicator: Indicator, candidates: Mapping[str, int], itemsize: int
+) -> int:
+    """What the factors of one fact take, with those of so many candidates of a slot; not what is made of them."""
+    width = {slot: math.prod(shapes[KINDS[slot]][1:]) ** len(indicator.occurrences(slot)) for slot in indicator.slots}
+    numbers = sum(width.values()) + sum(count * width[slot] for slot, count in candidates.items() if slot in width)
+    return numbers * itemsize
+
+
 def parse_model(name: str) -> type[TensorModel]:
     """The model of that name, in any case."""
     if name.lower() not in MODELS:
@@ -300,11 +307,10 @@ def parse_model(name: str) -> type[TensorModel]:
     return MODELS[name.lower()]
 
 
-def xavier_(weight: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+def xavier_(weight: Tensor, *, generator: torch.Generator | None = None) -> None:
     """Fill with U(−b, b), b = √(6 / (fan_in + fan_out)), in place; a tensor counts as (first axis) × (the others)."""
     matrix = weight.flatten(1) if weight.dim() > 1 else weight[None]
     nn.init.xavier_uniform_(matrix, generator=generator)
-    return weight
 
 
 def _real_rows(rows: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.facts import SLOT_NAMES, Facts, parse_slot
+from recollect.facts import SLOT_NAMES, SLOTS, Facts, parse_slot
 from recollect.known import Known, draw_other
 
 
@@ -43,8 +43,8 @@ def parse_negatives(text: str) -> dict[str, int]:
 
 
 def check_negatives(counts: Mapping[str, int]) -> dict[str, int]:
-    """Only the slots that are corrupted, at least one."""
-    positive = {parse_slot(slot): count for slot, count in counts.items() if count > 0}
-    if not positive or min(counts.values()) < 0:
+    """Only the slots that are corrupted, at least one, in the order s p o t, which draws depend on."""
+    told = {parse_slot(slot): count for slot, count in counts.items()}
+    if not told or max(told.values()) < 1 or min(told.values()) < 0:
         raise UserError(f"negatives {dict(counts)} corrupt nothing; give at least one slot a count, like s=1,o=1")
-    return positive
+    return {slot: told[slot] for slot in SLOTS if told.get(slot)}

@@ -33,7 +33,7 @@ def learning_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
             f"{best['mrr']:.3f}", (best["epoch"], best["mrr"]), (0, 8), textcoords="offset points", ha="center"
         )
     axes.set_title("Learning")
-    _save(figure, path)
+    figure.savefig(path)
 
 
 def fact_over_time(table: pl.DataFrame, true_times: set[str], title: str, path: Path) -> None:
@@ -49,20 +49,21 @@ def fact_over_time(table: pl.DataFrame, true_times: set[str], title: str, path: 
     axes.set_xticks(list(ticks), [times[i] for i in ticks], rotation=30, ha="right")
     axes.set(ylabel="probability", ylim=(0, 1.02), title=title)
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
-    _save(figure, path)
+    figure.savefig(path)
 
 
-def _figure() -> tuple[Any, Any]:
+def figure_class() -> Any:
+    """matplotlib's figure, or how to get it."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError("figures need matplotlib; install it with: pip install 'recollect[plots]'") from error
-    figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
+    return Figure
+
+
+def _figure() -> tuple[Any, Any]:
+    figure = figure_class()(figsize=(7, 4), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=GREY, alpha=0.3)
     return figure, axes
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path)

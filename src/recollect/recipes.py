@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
@@ -59,9 +58,6 @@ class Recipe:
         if self.loss == "ranking":
             return partial(ranking, margin=self.margin, sigmoid=self.sigmoid)
         return LOSSES[self.loss]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 RECIPES: dict[str, Recipe] = {"paper": Recipe()}

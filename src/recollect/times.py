@@ -150,11 +150,11 @@ class TimeAxis:
     step: int = 1  # between neighbouring ordinals; 1 for calendar grains
 
     @classmethod
-    def spanning(cls, grain: str, bins: Iterable[int]) -> TimeAxis:
-        """The axis from the first to the last of `bins`; ordinals advance by their greatest common step."""
+    def spanning(cls, grain: str, bins: Iterable[int], told: Iterable[int] | None = None) -> TimeAxis:
+        """The axis from the first to the last of `bins`; ordinals advance by the greatest common step of those told."""
         distinct = sorted(set(bins))
         first, last = distinct[0], distinct[-1]
-        step = math.gcd(*(b - first for b in distinct)) or 1 if grain == "ordinal" else 1
+        step = math.gcd(*(b - first for b in told or distinct)) or 1 if grain == "ordinal" else 1
         size = (last - first) // step + 1
         if size > _MAX_TIMES:
             raise UserError(

@@ -20,6 +20,8 @@ from recollect.models import TensorModel
 from recollect.negatives import corrupt
 from recollect.recipes import Recipe
 
+PLAIN = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")  # of a run's state, what is no tensor
+
 
 @dataclass(frozen=True)
 class Step:
@@ -102,8 +104,7 @@ class Training:
             moments = self.optimizer.state.get(parameter, {})
             tensors |= {f"adam.{key}.{name}": value for key, value in moments.items()}
         tensors |= {"generator": self.generator.get_state(), "order": self.order_state}
-        plain = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")
-        return tensors, {name: getattr(self, name) for name in plain}
+        return tensors, {name: getattr(self, name) for name in PLAIN}
 
     def restore_(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         """Continue from a `state`."""
@@ -115,13 +116,15 @@ class Training:
         self.best = {name: value.to(self.model.device) for name, value in under("best.").items()}
         adam = self.optimizer.state_dict()
         for position, (name, _) in enumerate(self.model.named_parameters()):
-            moments = {key: under(f"adam.{key}.").get(name) for key in ("step", "exp_avg", "exp_avg_sq")}
+            moments = {key: tensors.get(f"adam.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
             adam["state"][position] = {key: moment for key, moment in moments.items() if moment is not None}
         self.optimizer.load_state_dict(adam)
         self.generator.set_state(tensors["generator"])
         self.order_state = tensors["order"]
-        for name, value in plain.items():
-            setattr(self, name, value)
+        for name in PLAIN:
+            if not isinstance(plain[name], int | float) and not (name == "best_mrr" and plain[name] is None):
+                raise TypeError(f"{name} is {plain[name]!r}")
+            setattr(self, name, plain[name])
 
     def _order(self) -> Tensor:
         """The order of the running epoch, drawn again from its remembered state when it is under way."""
@@ -150,7 +153,8 @@ class Training:
             scores = self.model.score_against(there, slot, candidates)
             true = scores[:, 0] if true is None else true
             false.append(scores[:, 1:])
-        extra = {} if there.value is None else {"truth": there.value}
+        # only the logistic loss knows false facts; for the others there are none
+        extra = {"truth": there.value} if there.value is not None and self.recipe.loss == "logistic" else {}
         losses = self.recipe.objective()(true, torch.cat(false, dim=1), **extra)
         loss = (losses if there.weight is None else losses * there.weight).mean()
         self.optimizer.zero_grad(set_to_none=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,4 +33,8 @@ def dataset(name: str, **options: Any) -> EpisodicGraph:
     """
     if name not in DATASETS:
         raise UserError(f"unknown dataset {name!r}; choose one of {', '.join(DATASETS)}")
-    return DATASETS[name].make(**options)
+    make = DATASETS[name].make
+    if unknown := [option for option in options if option not in inspect.signature(make).parameters]:
+        known = ", ".join(inspect.signature(make).parameters) or "none"
+        raise UserError(f"{name} has no option {unknown[0]!r}; its options: {known}")
+    return make(**options)

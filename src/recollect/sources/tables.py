@@ -49,6 +49,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 EXTRAS = ("value", "weight")  # only when told
 WIDTHS = {3: "subject predicate object", 4: "subject predicate object time", 5: "subject predicate object start end"}
 _LINE_END, _BYTE_LINE_END = re.compile("\r\n|\n|\r"), re.compile(b"\r\n|\n|\r")
+_SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
 _SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet")
 
 
@@ -65,7 +66,8 @@ def read(
 
     Columns named subject, predicate, object and time (or start and end, or a usual synonym) are found;
     `columns={"subject": "who"}` tells one, by name or, in a file without a header, by position.
-    `grain` (year, month, week, day, hour, ordinal) defaults to the finest that every time can tell.
+    `grain` (year, month, week, day, hour, ordinal) defaults to the finest that any time tells; coarser
+    times are then refused.
     A fact with start and end holds in [start, end); `inclusive_end=True` lets it hold in its end too; an
     unknown start or end reaches to the edge of the record. `static=True` reads triples without time.
 
@@ -119,8 +121,8 @@ def _split_files(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         words = path.stem.lower().replace("-", "_").replace(".", "_").split("_")
-        for split in SPLITS:
-            if split in words and path.suffix.lower() in _SUFFIXES:
+        for split, names in _SPLIT_NAMES.items():
+            if set(words) & set(names) and path.suffix.lower() in _SUFFIXES:
                 if split in found:
                     raise UserError(f"{folder} has two {split} files, {found[split].name} and {path.name}; keep one")
                 found[split] = path
@@ -133,7 +135,10 @@ def _load(source: Source, told: Mapping[str, str | int], static: bool, name: str
     if isinstance(source, str | Path):
         return _load_file(Path(source), told, static)
     if isinstance(source, pl.LazyFrame):
-        source = source.collect()
+        try:
+            source = source.collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise UserError(f"{name} cannot be read ({_first_line(error)})") from error
     if not hasattr(source, "__arrow_c_stream__"):
         kind = type(source).__name__
         raise UserError(f"cannot read a {kind}; give a path, or a polars, pandas or Arrow table")
@@ -180,9 +185,11 @@ class _Text:
         lines = [line for line in _LINE_END.split(head.decode(encoding, "replace"))[:12] if line]
         lines = lines[:-1] if len(head) == 1 << 16 and len(lines) > 1 else lines  # the last may be cut
         likely = ",\t;|" if path.suffix.lower() == ".csv" else "\t,;|"
-        even = [mark for mark in likely if len({line.count(mark) for line in lines}) == 1 and lines[0].count(mark) > 1]
+        marks = {mark: {line.count(mark) for line in lines} for mark in likely}
+        even = [mark for mark in likely if len(marks[mark]) == 1 and max(marks[mark]) > 1]
+        usual = sorted((mark for mark in even if max(marks[mark]) + 1 in WIDTHS), key=lambda mark: max(marks[mark]) < 3)
         present = [mark for mark in likely if lines and mark in lines[0]]
-        return cls(path, encoding, (even or present or [likely[0]])[0])
+        return cls(path, encoding, (usual or even or present or [likely[0]])[0])
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
         """(line, fields) of every row, one at a time: for the first row and for finding the line of a bad one."""
@@ -237,7 +244,8 @@ def _load_text(text: _Text, told: Mapping[str, str | int], static: bool) -> Tabl
             newlines_in_values=text.delimiter != "\t",
         ),
         "convert_options": pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(_unique_names(first, header), pa.string()), strings_can_be_null=False
+            column_types=dict.fromkeys(first if header else [f"f{i}" for i in range(len(first))], pa.string()),
+            strings_can_be_null=False,
         ),
     }
     try:
@@ -248,7 +256,6 @@ def _load_text(text: _Text, told: Mapping[str, str | int], static: bool) -> Tabl
     names = first if header else _headerless_names(len(first), told, static, f"{text.path}, line {first_line}")
     if table.num_columns != len(names):
         raise UserError(f"{text.path}, line {first_line}: {table.num_columns} columns, but {len(names)} names for them")
-    table = table.rename_columns(_unique_names(names, True))
     roles = _find_columns(names, told, static, f"{text.path}, line {first_line}")
     return _as_table(table, roles, str(text.path), lambda row: text.where(row, header))
 
@@ -257,7 +264,7 @@ def _typed(
     table: pa.Table, told: Mapping[str, str | int], static: bool, name: str, where: Callable[[int], str]
 ) -> Table:
     roles = _find_columns(table.column_names, told, static, name)
-    return _as_table(table.rename_columns(_unique_names(table.column_names, True)), roles, name, where)
+    return _as_table(table, roles, name, where)
 
 
 def _as_table(table: pa.Table, roles: Mapping[str, int], name: str, where: Callable[[int], str]) -> Table:
@@ -283,6 +290,8 @@ def _as_table(table: pa.Table, roles: Mapping[str, int], name: str, where: Calla
 
 def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Any column of text, numbers or dates as text; NaN is a missing value, and 3.0 is 3."""
+    if pa.types.is_duration(column.type) or isinstance(column.type, pa.BaseExtensionType):
+        raise ValueError("neither text, numbers nor dates")
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), None, column)
         if pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:
@@ -292,12 +301,14 @@ def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _find_columns(names: list[str], told: Mapping[str, str | int], static: bool, where: str) -> dict[str, int]:
     """The position of every role's column."""
-    folded = [_fold(name) for name in names]
-    found: dict[str, int] = {}
-    for role, synonyms in (SYNONYMS | dict.fromkeys(EXTRAS, ())).items():
-        if role in told:
-            found[role] = _told_position(names, role, told[role], where)
-        elif match := [folded.index(synonym) for synonym in synonyms if synonym in folded]:
+    found = {role: _told_position(names, role, column, where) for role, column in told.items()}
+    folded = ["" if i in found.values() else _fold(name) for i, name in enumerate(names)]  # a column has one role
+    for role, synonyms in SYNONYMS.items():
+        match = [i for synonym in synonyms for i, name in enumerate(folded) if name == synonym]
+        if role == "time" and len(match) > 1 and not {"time", "start"} & told.keys() and not static:
+            have = " and ".join(repr(names[i]) for i in sorted(match))
+            raise UserError(f"{where}: columns {have} all look like the time; tell one (--columns time=NAME)")
+        if match and role not in found:
             found[role] = match[0]
     wanted = ["subject", "predicate", "object"]
     interval = {"start", "end"} & found.keys()
@@ -374,11 +385,6 @@ def _explain_ragged(text: _Text, width: int) -> None:
             raise UserError(
                 f"{text.path}, line {line}: {len(fields)} columns where the first row has {width}; correct it"
             )
-
-
-def _unique_names(names: list[str], header: bool) -> list[str]:
-    """Names as Arrow needs them: `f0 …` without a header."""
-    return list(names) if header else [f"f{i}" for i in range(len(names))]
 
 
 def _fold(name: str) -> str:

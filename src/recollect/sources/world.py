@@ -46,8 +46,8 @@ def world(*, countries: int = 24, years: int = 10, seed: int = 0) -> EpisodicGra
     >>> graph.times.labels[-1], "President of" in graph.predicates.labels
     ('2001-12', True)
     """
-    if countries < 4 or years < 1:
-        raise UserError(f"a world of {countries} countries and {years} years is too small; wanted at least 4 and 1")
+    if not 4 <= countries <= 2000 or not 1 <= years <= 500:
+        raise UserError(f"no world of {countries} countries and {years} years; wanted 4 to 2,000 and 1 to 500")
     dice = _Dice(seed)
     months = 12 * years
     lands = dice.names("country", countries)
