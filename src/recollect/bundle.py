@@ -45,14 +45,11 @@ def write_bundle(
         raise UserError(f"{path} exists; choose another place or overwrite it (overwrite=True, --force)")
     if path.exists() and not (path / ABOUT).is_file():
         raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
-    path.parent.mkdir(parents=True, exist_ok=True)
     path = path.resolve()
-    temporary, old = path.with_name(f".{path.name}.tmp"), _aside(path)
+    temporary, old = _fresh_folder(path), _aside(path)
     if old.exists() and not path.exists():  # a replacement was cut off between its two renames
         old.rename(path)
     shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     try:
         _write_files(temporary, weights, graph, about)
         if path.exists():
@@ -96,16 +93,21 @@ def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str,
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
     """Replace the checkpoint at `path` in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = _fresh_folder(path)
     try:
         ready = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-        safetensors.torch.save_file(ready, temporary, metadata={"run": json.dumps(plain)})
-        _sync(temporary)
-        os.replace(temporary, path)
+        safetensors.torch.save_file(ready, temporary / "run", metadata={"run": json.dumps(plain)})
+        _sync(temporary / "run")
+        os.replace(temporary / "run", path)
         _sync(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint, and what a kill during its writing may have left."""
+    path.unlink(missing_ok=True)
+    shutil.rmtree(_beside(path), ignore_errors=True)
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -200,6 +202,19 @@ def _read_facts(frame: pl.DataFrame) -> Facts:
     if frame.height and frame["weight"].null_count() == 0:
         weight = torch.from_numpy(frame["weight"].to_numpy(writable=True))
     return Facts(Facts.from_columns(*columns).ids, value, weight)
+
+
+def _fresh_folder(path: Path) -> Path:
+    """An empty folder beside `path`, where something is written before it takes that place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = _beside(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
 
 
 def _aside(path: Path) -> Path:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from recollect import demo as show
-from recollect.bundle import ABOUT
+from recollect.bundle import ABOUT, remove_checkpoint
 from recollect.episodes import current, ends, most_frequent, split_by_time, split_randomly, starts
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
@@ -235,12 +235,12 @@ def train(
     if resume and partial.exists():
         learning.resume_(partial)
     elif force:
-        partial.unlink(missing_ok=True)
+        remove_checkpoint(partial)
     began = time.monotonic()
     _run(learning, partial)
     memory = Memory.of(learning)
     memory.save(out, overwrite=force)
-    partial.unlink(missing_ok=True)
+    remove_checkpoint(partial)
     training = memory.about["training"]
     summary = {
         "out": str(out),
@@ -366,7 +366,7 @@ def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
     if out.exists() and not (out / ABOUT).is_file():
         raise UserError(f"{out} exists and is not a memory; choose another --out")
     if out.exists() and resume:
-        partial.unlink(missing_ok=True)  # a kill may come between the last two steps of a run
+        remove_checkpoint(partial)  # a kill may come between the last two steps of a run
         typer.echo(f"{out} is finished already; there is nothing to resume", err=True)
         raise typer.Exit
     if out.exists() and not force:
