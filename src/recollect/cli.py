@@ -241,16 +241,7 @@ def train(
     memory = Memory.of(learning)
     memory.save(out, overwrite=force)
     remove_checkpoint(partial)
-    training = memory.about["training"]
-    summary = {
-        "out": str(out),
-        "epochs": training["epochs"],
-        "best_epoch": training["best_epoch"],
-        "valid_mrr": training["valid_mrr"],
-        "loss": training["history"][-1]["loss"],
-        "parameters": sum(p.numel() for p in memory.model.parameters()),
-        "seconds": round(time.monotonic() - began, 1),
-    }
+    summary = _summary(memory, out) | {"seconds": round(time.monotonic() - began, 1)}
     if as_json:
         typer.echo(json.dumps(summary))
     else:
@@ -355,6 +346,18 @@ def _split(graph: EpisodicGraph, how: str | None, entities: int | None, seed: in
     if how == "none":
         return graph.with_splits({"train": graph.facts})
     return split_by_time(graph) if how == "time" else split_randomly(graph, seed=seed)
+
+
+def _summary(memory: Memory, out: Path) -> dict[str, Any]:
+    training = memory.about["training"]
+    return {
+        "out": str(out),
+        "epochs": training["epochs"],
+        "best_epoch": training["best_epoch"],
+        "valid_mrr": training["valid_mrr"],
+        "loss": training["history"][-1]["loss"],
+        "parameters": sum(p.numel() for p in memory.model.parameters()),
+    }
 
 
 def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:

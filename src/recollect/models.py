@@ -8,7 +8,7 @@ one real matrix product with the candidates, so both come from the same equation
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -145,33 +145,37 @@ class TensorModel(nn.Module):
         """
         if slot not in self.indicator.slots:
             raise UserError(f"the {self.form} {type(self).__name__} has no {SLOT_NAMES.get(slot, slot)} slot")
-        each = candidates is not None and candidates.dim() == 2
-        shared = None if each else self._candidates(slot, candidates)  # (N, width); None: every fact has its own
+        if candidates is None or candidates.dim() == 1:
+            shared = self._candidates(slot, candidates)  # (N, width)
+            return self._in_pieces(
+                len(facts), len(shared), {}, lambda piece: self._query(facts[piece], slot) @ shared.T
+            )
 
-        def scores(piece: Facts, ids: Tensor | None) -> Tensor:
-            query = self._query(piece, slot)  # (B, width)
-            if shared is not None:
-                return query @ shared.T
-            assert ids is not None
-            rows = self._candidates(slot, ids.reshape(-1)).view(*ids.shape, -1)  # (B, K, width)
-            return torch.linalg.vecdot(rows, query[:, None, :])
+        def own(piece: slice) -> Tensor:
+            rows = self._candidates(slot, candidates[piece].reshape(-1)).view(*candidates[piece].shape, -1)
+            return torch.linalg.vecdot(
+                rows, self._query(facts[piece], slot)[:, None, :]
+            )  # (B, K, width), (B, 1, width)
 
-        if torch.is_grad_enabled() or len(facts) <= (rows := self._rows_at_a_time(slot, candidates)):
-            return scores(facts, candidates)
-        # into one block: small results between large work pieces would scatter the heap
-        own = candidates if shared is None else None
-        width = own.shape[1] if own is not None else len(shared)  # type: ignore[arg-type]
-        out = torch.empty(len(facts), width, dtype=self.dtype, device=self.device)
-        for start in range(0, len(facts), rows):
+        count = candidates.shape[1]
+        return self._in_pieces(len(facts), count, {slot: count}, own)
+
+    def _in_pieces(
+        self, n: int, columns: int, candidates: Mapping[str, int], scores: Callable[[slice], Tensor]
+    ) -> Tensor:
+        """The scores of n facts, at once or, without gradients, in pieces whose factors fit in WORK_BYTES."""
+        rows = n
+        if not torch.is_grad_enabled():
+            shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
+            rows = max(1, WORK_BYTES // fact_bytes(shapes, self.indicator, candidates, self.dtype.itemsize))
+        if n <= rows:
+            return scores(slice(None))
+        # into one block: small results kept between large pieces of work would scatter the heap
+        out = torch.empty(n, columns, dtype=self.dtype, device=self.device)
+        for start in range(0, n, rows):
             piece = slice(start, start + rows)
-            out[piece] = scores(facts[piece], None if own is None else own[piece])
+            out[piece] = scores(piece)
         return out
-
-    def _rows_at_a_time(self, slot: str, candidates: Tensor | None) -> int:
-        """How many facts' factors, and those of their own candidates, fit in WORK_BYTES."""
-        shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
-        own = {slot: candidates.shape[1]} if candidates is not None and candidates.dim() == 2 else {}
-        return max(1, WORK_BYTES // fact_bytes(shapes, self.indicator, own, self.dtype.itemsize))
 
     def _query(self, facts: Facts, slot: str) -> Tensor:
         others = self.indicator.slots.replace(slot, "")
