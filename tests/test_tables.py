@@ -204,10 +204,10 @@ COMPLAINTS = {
     "missing time": ("subject,predicate,object\na,b,c\n", r"line 1: no column for the time .*static=True"),
     "unparsable date": (
         HEADER + "a,b,c,2014-01-01\n\na,b,c,someday\n",
-        r"bad\.csv, line 4: cannot read 'someday' as a time",
+        r"bad\.csv, line 4: cannot read 'someday' as the time",
     ),
     "no such day": (HEADER + "a,b,c,2014-02-30\n", r"line 2: cannot read '2014-02-30'"),
-    "no time": (HEADER + 'a,"b\nb",c,2014\na,b,c,\n', r"line 4: cannot read nothing as a time"),
+    "no time": (HEADER + 'a,"b\nb",c,2014\na,b,c,\n', r"line 4: cannot read nothing as the time"),
     "ragged": (HEADER + "a,b,c,2014\na,b,c\n", r"line 3: 3 columns where the first row has 4"),
     "not UTF-8": (HEADER.encode() + b"a,b,c,2014\n\xff\xfe\xfd,b,c,2014\n", r"line 3: not UTF-8"),
     "end before start": (
@@ -221,11 +221,11 @@ COMPLAINTS = {
     "no start nor end": ("s,p,o,start,end\na,b,c,,\n", r"line 2: neither start nor end is known|cannot read"),
     "three columns": ("a,b,c\nd,e,f\n", r"line 1: 3 columns without a header; .* need static=True"),
     "six columns": ("1,2,3,4,5,6\n", r"line 1: 6 columns without a header"),
-    "bad date in the first row": ("a,b,c,2014-13-45\n", r"line 1: cannot read '2014-13-45' as a time"),
+    "bad date in the first row": ("a,b,c,2014-13-45\n", r"line 1: cannot read '2014-13-45' as the time"),
     "date and start": ("s,p,o,date,start\na,b,c,2014,2001\n", r"line 1: columns 'date' and 'start' both tell the time"),
     "end at the beginning of time": (
         "s,p,o,start,end\na,b,c,,0001-01-01\n",
-        r"line 2: cannot read '0001-01-01' as a end",
+        r"line 2: cannot read '0001-01-01' as the end",
     ),
     "not UTF-8, old line ends": (b"s,p,o,t\ra,b,c,1\r\xe9,b,c,2\r", r"line 3: not UTF-8"),
 }
@@ -244,7 +244,7 @@ def test_complaints_name_file_and_line(tmp_path, case):
 def test_coarser_labels_than_the_grain_are_refused(tmp_path):
     path = write(tmp_path / "bad.csv", HEADER + "a,b,c,2014-01-01\na,b,c,2014-01\n")
     with pytest.raises(
-        UserError, match="line 3: cannot read '2014-01' as a time; wanted a day or finer, .*another grain"
+        UserError, match="line 3: cannot read '2014-01' as the time; wanted a day or finer, .*another grain"
     ):
         read(path)
     assert len(read(path, grain="month").times) == 1

@@ -68,9 +68,8 @@ def _times(
                 f"{table.name}: no column for the {missing[0]}, which another split has; use the same columns"
             )
     if not roles:
-        return {
-            split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0}) for split, table in tables.items()
-        }, (TimeAxis("ordinal", 0, 1))
+        one = {split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0}) for split, table in tables.items()}
+        return one, TimeAxis("ordinal", 0, 1)
     frames = [table.frame for table in tables.values()]
     labels = [label for label in _distinct(frames, *roles) if label]  # None or "": unknown
     grain = grain or natural_grain(labels)
@@ -107,7 +106,7 @@ def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
             wanted = "a whole number" if grain == "ordinal" else f"a {grain} or finer, like {_EXAMPLES[grain]}"
             given = "nothing" if not frame[role][row] else repr(frame[role][row])
             raise UserError(
-                f"{table.where(row + 1)}: cannot read {given} as a {role}; wanted {wanted}, or another grain"
+                f"{table.where(row + 1)}: cannot read {given} as the {role}; wanted {wanted}, or another grain"
             )
     if point:
         return pl.DataFrame({"first": look_up("time", "bin"), "last": look_up("time", "bin")})
