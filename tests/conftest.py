@@ -43,6 +43,11 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def own_scores(model: TensorModel, facts: Facts, slot: str) -> torch.Tensor:
+    """What scoring all candidates of a slot gives to each fact's own."""
+    return model.score_against(facts, slot).gather(1, facts.column(slot)[:, None])[:, 0]
+
+
 def random_facts(n: int, sizes: dict[str, int] = SIZES, seed: int = 0) -> Facts:
     g = generator(seed)
     columns = [torch.randint(sizes[kind], (n,), generator=g) for kind in ("entity", "predicate", "entity", "time")]

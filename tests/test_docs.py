@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import SIZES, generator, random_facts
+from conftest import SIZES, generator, own_scores, random_facts
 from recollect.cli import main
 from recollect.indicator import Indicator
 from recollect.models import TensorModel
@@ -71,8 +71,7 @@ def test_contributing_adds_a_model():
         expected = torch.tensor([space["turn"](weights, *row) for row in rows], dtype=torch.float64)
         torch.testing.assert_close(model.score(facts).detach(), expected)
         for slot in model.indicator.slots:
-            own = model.score_against(facts, slot).gather(1, facts.column(slot)[:, None])[:, 0]
-            torch.testing.assert_close(own.detach(), expected)
+            torch.testing.assert_close(own_scores(model, facts, slot).detach(), expected)
 
 
 def test_the_picture_of_the_house_shows_every_file():

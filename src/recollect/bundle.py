@@ -95,8 +95,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], plain: Mapping[s
     """Replace the checkpoint at `path` in one step."""
     temporary = _fresh_folder(path)
     try:
-        ready = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-        safetensors.torch.save_file(ready, temporary / "run", metadata={"run": json.dumps(plain)})
+        _write_tensors(temporary / "run", tensors, {"run": json.dumps(plain)})
         _sync(temporary / "run")
         os.replace(temporary / "run", path)
         _sync(path.parent)
@@ -120,7 +119,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> None:
-    safetensors.torch.save_file({name: tensor.contiguous().cpu() for name, tensor in weights.items()}, folder / WEIGHTS)
+    _write_tensors(folder / WEIGHTS, weights)
     frames = (
         pl.DataFrame({"label": graph.entities.labels}, schema={"label": pl.String}),
         pl.DataFrame({"label": graph.predicates.labels}, schema={"label": pl.String}),
@@ -142,6 +141,11 @@ def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGra
     for name in (WEIGHTS, *TABLES, ABOUT):
         _sync(folder / name)
     _sync(folder)
+
+
+def _write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    ready = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    safetensors.torch.save_file(ready, file, metadata=metadata)
 
 
 def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:

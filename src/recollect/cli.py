@@ -314,7 +314,6 @@ def models(as_json: Json = False) -> None:
 
 def _graph(data: str, columns: str | None, grain: str | None, static: bool, inclusive_end: bool) -> EpisodicGraph:
     """A named dataset, or what a file or folder holds."""
-
     if data in DATASETS and not Path(data).exists():
         if columns or grain or static or inclusive_end:
             raise UserError(f"{data} is a dataset, not a file; leave out what tells how to read a file")
@@ -337,7 +336,6 @@ def _parse_columns(text: str | None) -> dict[str, str | int]:
 
 def _split(graph: EpisodicGraph, how: str | None, entities: int | None, seed: int) -> EpisodicGraph:
     """Split as told; by default, at random where the data come unsplit."""
-
     if how not in (None, "random", "time", "none"):
         raise UserError(f"unknown split {how!r}; choose random, time or none")
     graph = graph if entities is None else most_frequent(graph, entities)
@@ -393,7 +391,6 @@ def _check_place(out: Path) -> None:
 
 def _run(learning: Learning, partial: Path) -> None:
     """Train to the end with a progress bar, keeping the run now and then and when interrupted."""
-
     kept = time.monotonic()
     with _stop_signals() as stopped:
         for record in _shown(learning):
@@ -426,7 +423,6 @@ def _stop_signals() -> Iterator[list[int]]:
 
 def _shown(learning: Learning) -> Iterator[Step | Epoch]:
     """The records of a run, with a progress bar on standard error, or a line a validation where that is no terminal."""
-
     facts, epochs = len(learning.training.facts), learning.recipe.epochs
     columns = (
         TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
@@ -490,5 +486,4 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 def _plain(text: str) -> str:
     """Labels may hold square brackets, which are not markup."""
-
     return escape(text)

@@ -11,7 +11,7 @@ import polars as pl
 import torch
 
 from recollect.episodes import current
-from recollect.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts
+from recollect.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, number
 from recollect.learning import Learning
 from recollect.memory import Memory
 from recollect.plots import fact_over_time, figure_class, learning_curves
@@ -83,31 +83,26 @@ def write_report(memory: Memory, report: dict[str, Any], asked: list[Question], 
     folder.mkdir(parents=True, exist_ok=True)
     history = memory.about["training"]["history"]
     learning_curves(history, folder / "learning.png")
-    subject, predicate, country = _a_presidency(memory)
-    holds = _times_of(memory.graph, subject, predicate, country)
-    table = memory.probabilities(subject, predicate, country)
-    fact_over_time(table, holds, f"{subject} · {predicate} · {country}", folder / "fact-over-time.png")
-    text = _report_text(memory, report, asked, (subject, predicate, country))
+    fact = _a_presidency(memory)
+    triple = memory.graph.table(fact).row(0)[:3]
+    fact_over_time(
+        memory.probabilities(*triple), truth(memory, fact, "t"), " · ".join(triple), folder / "fact-over-time.png"
+    )
+    text = _report_text(memory, report, asked, triple)
     (folder / "report.md").write_text(text, encoding="utf-8")
     return [folder / name for name in ("report.md", "learning.png", "fact-over-time.png")]
 
 
-def _a_presidency(memory: Memory) -> tuple[str, str, str]:
-    """The president whose term has the most withheld months: the most to infer."""
-    table = memory.graph.table(memory.graph.split("test")).filter(pl.col("predicate") == "President of")
-    counts = table.group_by("subject", "predicate", "object").len().sort(["len", "subject"], descending=[True, False])
-    subject, predicate, country, _ = counts.row(0)
-    return subject, predicate, country
+def _a_presidency(memory: Memory) -> Facts:
+    """A fact of the president whose term has the most withheld months: the most to infer."""
+    test = memory.graph.split("test")
+    presidents = test[test.p == memory.graph.predicates.index("President of")]
+    _, inverse, counts = number(presidents, memory.graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
+    first = int((inverse == counts.argmax()).nonzero()[0, 0])
+    return presidents[first : first + 1]
 
 
-def _times_of(graph: EpisodicGraph, subject: str, predicate: str, object: str) -> set[str]:
-    facts = graph.facts
-    ids = (graph.entities.index(subject), graph.predicates.index(predicate), graph.entities.index(object))
-    rows = (facts.s == ids[0]) & (facts.p == ids[1]) & (facts.o == ids[2])
-    return set(graph.times.take(facts[rows].t))
-
-
-def _report_text(memory: Memory, report: dict[str, Any], asked: list[Question], fact: tuple[str, str, str]) -> str:
+def _report_text(memory: Memory, report: dict[str, Any], asked: list[Question], fact: tuple[str, ...]) -> str:
     graph, training = memory.graph, memory.about["training"]
     sizes = graph.sizes
     lines = [

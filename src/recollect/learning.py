@@ -63,7 +63,7 @@ class Learning:
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
         both = Facts.concat([train, valid])  # of the test split nothing is known here
         self.known = Known(both, graph.sizes)
-        self.cells = Known(self.model.as_modelled(both), graph.sizes)
+        self.cells = known_cells(self.model, self.known)
         self.valid = valid if len(valid) else None
         validate = None if self.valid is None else self._validate
         self.training = Training(self.model, train, self.recipe, generator=generator, validate=validate)
@@ -133,6 +133,12 @@ class Learning:
             "seed": self.seed,
             "data": self.graph.fingerprint,
         }
+
+
+def known_cells(model: TensorModel, known: Known) -> Known:
+    """Known facts as the model tells them apart; the same index where it knows times."""
+    facts = model.as_modelled(known.facts)
+    return known if facts is known.facts else Known(facts, known.sizes)
 
 
 def check_fits(

@@ -18,7 +18,7 @@ from recollect.bundle import read_bundle, write_bundle
 from recollect.errors import UserError
 from recollect.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slots
 from recollect.known import Known
-from recollect.learning import DTYPES, Learning
+from recollect.learning import DTYPES, Learning, known_cells
 from recollect.metrics import Calibration, evaluate, reliability_report
 from recollect.models import Ranks, TensorModel, parse_model
 from recollect.recipes import Recipe
@@ -40,7 +40,7 @@ class Memory:
     ) -> None:
         self.model, self.graph, self.calibration, self.about = model, graph, calibration, dict(about)
         self.known = Known(graph.facts, graph.sizes)
-        self._cells = Known(model.as_modelled(graph.facts), graph.sizes)
+        self._cells = known_cells(model, self.known)
         self._learned = Known(model.as_modelled(graph.split("train")), graph.sizes)
 
     @classmethod

@@ -13,7 +13,7 @@ from recollect.errors import UserError
 from recollect.losses import logistic, ranking
 from recollect.negatives import check_negatives
 
-LOSSES: dict[str, Callable[..., Tensor]] = {"logistic": logistic, "ranking": ranking}
+LOSSES = ("logistic", "ranking")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,9 @@ class Recipe:
 
     def objective(self) -> Callable[..., Tensor]:
         """The loss of each fact and its corruptions: (B,), (B, K) -> (B,)."""
-        if self.loss == "ranking":
-            return partial(ranking, margin=self.margin, sigmoid=self.sigmoid)
-        return LOSSES[self.loss]
+        if self.loss == "logistic":
+            return logistic
+        return partial(ranking, margin=self.margin, sigmoid=self.sigmoid)
 
 
 RECIPES: dict[str, Recipe] = {"paper": Recipe()}

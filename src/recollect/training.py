@@ -60,6 +60,7 @@ class Training:
             raise UserError("the ranking loss needs true facts only; use the logistic loss for facts valued False")
         self.model, self.facts, self.recipe = model, facts, recipe
         self.generator, self.validate = generator, validate
+        self.objective = recipe.objective()
         self.known = Known(model.as_modelled(facts), model.sizes)
         # the sum over all facts + λ‖P‖², divided by the number of facts: Adam's weight decay adds the gradient 2λP/n
         decay = 2 * recipe.l2 / len(facts)
@@ -155,7 +156,7 @@ class Training:
             false.append(scores[:, 1:])
         # only the logistic loss knows false facts; for the others there are none
         extra = {"truth": there.value} if there.value is not None and self.recipe.loss == "logistic" else {}
-        losses = self.recipe.objective()(true, torch.cat(false, dim=1), **extra)
+        losses = self.objective(true, torch.cat(false, dim=1), **extra)
         loss = (losses if there.weight is None else losses * there.weight).mean()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()

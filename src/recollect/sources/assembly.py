@@ -53,6 +53,11 @@ def assemble(
     return EpisodicGraph(entities, predicates, axis, splits, name, duplicates)
 
 
+def first_true(mask: pl.Series) -> int:
+    """The first row of a mask that holds somewhere."""
+    return int(mask.arg_max() or 0)
+
+
 def _distinct(frames: list[pl.DataFrame], *roles: str) -> list[str]:
     return pl.concat([frame[role] for frame in frames for role in roles]).unique().to_list()
 
@@ -102,7 +107,7 @@ def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
             point | (frame[role].is_not_null() & (frame[role] != ""))
         )
         if unread.any():
-            row = int(unread.arg_max() or 0)
+            row = first_true(unread)
             wanted = "a whole number" if grain == "ordinal" else f"a {grain} or finer, like {_EXAMPLES[grain]}"
             given = "nothing" if not frame[role][row] else repr(frame[role][row])
             raise UserError(
@@ -112,10 +117,10 @@ def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
         return pl.DataFrame({"first": look_up("time", "bin"), "last": look_up("time", "bin")})
     start, end = look_up("start", "key"), look_up("end", "key")
     if (start.is_null() & end.is_null()).any():
-        row = int((start.is_null() & end.is_null()).arg_max() or 0)
+        row = first_true(start.is_null() & end.is_null())
         raise UserError(f"{table.where(row + 1)}: neither start nor end is known; give one or drop the row")
     if (end < start).any():
-        row = int((end < start).fill_null(False).arg_max() or 0)
+        row = first_true((end < start).fill_null(False))
         raise UserError(
             f"{table.where(row + 1)}: the end {frame['end'][row]} is before the start {frame['start'][row]}; "
             "correct it, or tell the columns if these are not start and end"
@@ -169,7 +174,7 @@ def _extra(table: Table, role: str, words: Mapping[str, int] | None, wanted: str
         number = text.cast(pl.Float64, strict=False)
         read = pl.select(pl.when(number.is_finite() & (number >= 0)).then(number)).to_series()
     if read.null_count():
-        row = int(read.is_null().arg_max() or 0)
+        row = first_true(read.is_null())
         raise UserError(f"{table.where(row + 1)}: cannot read {text[row]!r} as a {role}; wanted {wanted}")
     return read
 

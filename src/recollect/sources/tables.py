@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from recollect.errors import UserError
 from recollect.facts import SPLITS, EpisodicGraph
-from recollect.sources.assembly import TIME_ROLES, Table, assemble
+from recollect.sources.assembly import TIME_ROLES, Table, assemble, first_true
 from recollect.times import GRAINS, natural_grain, time_bin
 
 Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or whatever speaks Arrow's C stream
@@ -283,7 +283,7 @@ def _as_table(table: pa.Table, roles: Mapping[str, int], name: str, where: Calla
     frame = pl.DataFrame(columns)
     for role in ("subject", "predicate", "object"):
         if frame[role].null_count():
-            row = int(frame[role].is_null().arg_max() or 0) + 1
+            row = first_true(frame[role].is_null()) + 1
             raise UserError(f"{where(row)}: no {role}; fill it in or drop the row")
     return Table(frame, where, name)
 
