@@ -89,7 +89,10 @@ def test_models_and_data(run, events):
     assert code == 0
     assert {row["model"]: row["forms"] for row in json.loads(out)}["cont"] == "episodic"
     assert "G_t[i,j,k]" in run("models")[1]
-    assert [row["name"] for row in json.loads(run("data", "list", "--json")[1])] == ["world"]
+    listed = {row["name"]: row for row in json.loads(run("data", "list", "--json")[1])}
+    assert listed["world"]["here"] == "here"
+    assert listed["icews14"]["rows"] == {"train": 72826, "valid": 8941, "test": 8963}
+    assert "icews-countries" in run("data", "list")[1]
     shown = json.loads(run("data", "show", events, "--json")[1])
     assert (shown["entities"], shown["predicates"], shown["times"], shown["grain"]) == (7, 3, 12, "year")
     assert sum(shown["facts"].values()) + shown["duplicates"] == 400
@@ -103,6 +106,9 @@ def test_every_help_page(run):
         ["data"],
         ["data", "list"],
         ["data", "show"],
+        ["data", "fetch"],
+        ["data", "build"],
+        ["data", "export"],
         ["train"],
         ["evaluate"],
         ["recall"],

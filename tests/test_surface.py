@@ -63,13 +63,29 @@ COMMANDS = {
 }
 
 
+READING = {"columns", "grain", "static", "inclusive_end"}
+DATA_COMMANDS = {
+    "list": {"as_json"},
+    "show": {"data", *READING, "figure", "as_json"},
+    "fetch": {"names", "as_json"},
+    "build": {
+        *("sources", "out", "actors", "predicates", "grain", "since", "until", "entities", "self_loops", "counts"),
+        *("force", "as_json"),
+    },
+    "export": {"data", "out", "format", *READING, "force", "as_json"},
+}
+
+
 def test_the_command_line_is_frozen():
     group = typer.main.get_command(app)
     assert set(group.commands) == set(COMMANDS)
     for name, parameters in COMMANDS.items():
         if name != "data":
             assert {p.name for p in group.commands[name].params} - {"help"} == parameters
-    assert set(group.commands["data"].commands) == {"list", "show"}
+    data = group.commands["data"].commands
+    assert set(data) == set(DATA_COMMANDS)
+    for name, parameters in DATA_COMMANDS.items():
+        assert {p.name for p in data[name].params} - {"help"} == parameters
 
 
 def test_every_command_has_help_with_an_example():

@@ -1,6 +1,6 @@
 """recollect: memory for knowledge graphs that change."""
 
-from recollect.episodes import current, ends, rare, runs, split_by_time, split_randomly, starts
+from recollect.episodes import aggregate, current, ends, rare, runs, split_by_time, split_randomly, starts
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph, Facts, Vocabulary
 from recollect.learning import Learning
@@ -8,6 +8,8 @@ from recollect.memory import Memory, load
 from recollect.models import MODELS, Ranks
 from recollect.recipes import RECIPES, Recipe
 from recollect.sources import dataset
+from recollect.sources.events import EventRecipe, read_events
+from recollect.sources.exchange import write_graph
 from recollect.sources.tables import read
 from recollect.times import TimeAxis
 
@@ -15,6 +17,7 @@ __all__ = [
     "MODELS",
     "RECIPES",
     "EpisodicGraph",
+    "EventRecipe",
     "Facts",
     "Learning",
     "Memory",
@@ -23,15 +26,18 @@ __all__ = [
     "TimeAxis",
     "UserError",
     "Vocabulary",
+    "aggregate",
     "current",
     "dataset",
     "ends",
     "load",
     "rare",
     "read",
+    "read_events",
     "runs",
     "split_by_time",
     "split_randomly",
     "starts",
+    "write_graph",
 ]
 __version__ = "0.1.0"

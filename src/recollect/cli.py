@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import time
@@ -13,14 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from recollect import demo as show
 from recollect.bundle import ABOUT, remove_checkpoint
-from recollect.episodes import current, ends, most_frequent, split_by_time, split_randomly, starts
+from recollect.cli_data import Columns, Data, Grain, InclusiveEnd, Json, Static, graph_of
+from recollect.cli_data import app as data_app
+from recollect.console import console, plain, print_json, print_rows
+from recollect.episodes import most_frequent, split_by_time, split_randomly
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
 from recollect.learning import Learning
@@ -28,8 +28,6 @@ from recollect.memory import Memory, load
 from recollect.models import FORMS, MODELS, Ranks
 from recollect.negatives import parse_negatives
 from recollect.recipes import parse_recipe
-from recollect.sources import DATASETS, dataset
-from recollect.sources.tables import read
 from recollect.training import Epoch, Step
 
 app = typer.Typer(
@@ -38,18 +36,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Named datasets and files of facts.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Columns = Annotated[
-    str | None, typer.Option(help="Tell columns: subject=NAME,…; in a file without a header, subject=0,….")
-]
-Grain = Annotated[str | None, typer.Option(help="Time grain: year, month, week, day, hour or ordinal.")]
-InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="A fact still holds in its end.")]
-Static = Annotated[bool, typer.Option("--static", help="Read triples without time.")]
 MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR")]
-Data = Annotated[str, typer.Argument(help="A dataset name, a file, or a folder with train/valid/test files.")]
 
 CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
 
@@ -71,12 +60,8 @@ def main() -> None:
 
 
 def _complain(sentence: str) -> None:
-    _console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(sentence)}", highlight=False)
+    console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {plain(sentence)}", highlight=False)
     sys.exit(2)
-
-
-def _console(**options: Any) -> Console:
-    return Console(emoji=False, **options)  # labels may hold :names: that are no emoji
 
 
 @app.command()
@@ -88,12 +73,12 @@ def demo(
 
     Example: `recollect demo`
     """
-    console = _console()
+    shown = console()
     _check_place(out)
     learning = show.start(seed)
     graph = learning.graph
     sizes = graph.sizes
-    console.print(
+    shown.print(
         f"A world of {sizes['entity']} entities, {sizes['predicate']} predicates, {sizes['time']} months: "
         f"{len(graph.facts):,} facts, {len(graph.split('test')):,} of them withheld."
     )
@@ -102,71 +87,23 @@ def demo(
     memory = Memory.of(learning)
     asked = list(show.questions(memory, seed=seed))
     for question in asked:
-        console.print(f"\n[bold]{question.word}[/]  {_plain(question.text)}")
+        shown.print(f"\n[bold]{question.word}[/]  {plain(question.text)}")
         for label, _, probability, _ in question.answers.rows():
             mark = "[green]✓ true[/]" if label in question.truth else ""
-            console.print(f"   {probability:6.1%}  {_plain(label)}  {mark}", highlight=False)
+            shown.print(f"   {probability:6.1%}  {plain(label)}  {mark}", highlight=False)
     report = memory.evaluate("test")
-    console.print()
-    console.print(_figure_table(report))
+    shown.print()
+    shown.print(_figure_table(report))
     files = show.write_report(memory, report, asked, out)
     memory.save(out / "world.memory", overwrite=True)
-    console.print(f"\nReport: {files[0]}   memory: {out / 'world.memory'}", soft_wrap=True)
+    shown.print(f"\nReport: {files[0]}   memory: {out / 'world.memory'}", soft_wrap=True)
     who = graph.table(graph.split("test")).row(0, named=True)
-    console.print(
+    shown.print(
         f"Ask it yourself: recollect recall {out / 'world.memory'} --subject '{who['subject']}' "
         f"--predicate '{who['predicate']}' --time {who['time']}",
         soft_wrap=True,
         highlight=False,
     )
-
-
-@data_app.command("list")
-def data_list(as_json: Json = False) -> None:
-    """List the named datasets.
-
-    Example: `recollect data list`
-    """
-    rows = [{"name": name, "about": entry.about} for name, entry in DATASETS.items()]
-    _print(rows, as_json)
-
-
-@data_app.command("show")
-def data_show(
-    data: Data,
-    columns: Columns = None,
-    grain: Grain = None,
-    static: Static = False,
-    inclusive_end: InclusiveEnd = False,
-    as_json: Json = False,
-) -> None:
-    """Show the sizes, splits and times of a dataset, a file or a folder, and a few of its facts.
-
-    Example: `recollect data show events.csv --grain month`
-    """
-    graph = _graph(data, columns, grain, static, inclusive_end)
-    about = {
-        "name": graph.name,
-        **{f"{name}s" if name != "entity" else "entities": size for name, size in graph.sizes.items()},
-        "facts": {name: len(facts) for name, facts in graph.splits.items()},
-        "duplicates": graph.duplicates,
-        "from": graph.times.label(0),
-        "to": graph.times.label(len(graph.times) - 1),
-        "grain": graph.times.grain,
-        "starts": len(starts(graph)),
-        "ends": len(ends(graph)),
-        "current": len(current(graph).true()),
-    }
-    if as_json:
-        typer.echo(json.dumps(about, ensure_ascii=False))
-        return
-    console = _console()
-    table = Table(show_header=False, box=None)
-    for name, value in about.items():
-        shown = "  ".join(f"{k} {v:,}" for k, v in value.items()) if isinstance(value, dict) else f"{value}"
-        table.add_row(name, _plain(shown))
-    console.print(table)
-    _print(graph.table(graph.facts[:5]).to_dicts(), False)
 
 
 @app.command()
@@ -221,7 +158,7 @@ def train(
         "patience": patience,
     }
     chosen = replace(parse_recipe(recipe), **{name: value for name, value in told.items() if value is not None})
-    graph = _split(_graph(data, columns, grain, static, inclusive_end), split, entities, seed)
+    graph = _split(graph_of(data, columns, grain, static, inclusive_end), split, entities, seed)
     learning = Learning(
         graph,
         model=model,
@@ -243,7 +180,7 @@ def train(
     remove_checkpoint(partial)
     summary = _summary(memory, out) | {"seconds": round(time.monotonic() - began, 1)}
     if as_json:
-        typer.echo(json.dumps(summary))
+        print_json(summary)
     else:
         quality = "" if summary["valid_mrr"] is None else f", validation MRR {summary['valid_mrr']:.3f}"
         typer.echo(f"{out}: best of {summary['epochs']} epochs was {summary['best_epoch']}{quality}")
@@ -264,14 +201,14 @@ def evaluate(
     """
     report = load(memory).evaluate(split, slots)
     if as_json:
-        typer.echo(json.dumps(report))
+        print_json(report)
         return
-    console = _console()
-    console.print(_figure_table(report))
+    shown = console()
+    shown.print(_figure_table(report))
     table = Table("slot", "log loss of σ(θ)", "calibrated", title="Reliability of probabilities")
     for slot, both in report["calibration"].items():
         table.add_row(slot, f"{both['before']['log_loss']:.4f}", f"{both['after']['log_loss']:.4f}")
-    console.print(table)
+    shown.print(table)
 
 
 @app.command()
@@ -292,7 +229,7 @@ def recall(
     rows = table.to_dicts()
     if not as_json:
         rows = [row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows]
-    _print(rows, as_json)
+    print_rows(rows, as_json)
 
 
 @app.command()
@@ -309,29 +246,7 @@ def models(as_json: Json = False) -> None:
         }
         for name, model in MODELS.items()
     ]
-    _print(rows, as_json)
-
-
-def _graph(data: str, columns: str | None, grain: str | None, static: bool, inclusive_end: bool) -> EpisodicGraph:
-    """A named dataset, or what a file or folder holds."""
-    if data in DATASETS and not Path(data).exists():
-        if columns or grain or static or inclusive_end:
-            raise UserError(f"{data} is a dataset, not a file; leave out what tells how to read a file")
-        return dataset(data)
-    if not Path(data).exists():
-        raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
-    return read(data, columns=_parse_columns(columns), grain=grain, static=static, inclusive_end=inclusive_end)
-
-
-def _parse_columns(text: str | None) -> dict[str, str | int]:
-    columns: dict[str, str | int] = {}
-    for word in (text or "").split(","):
-        role, equals, name = word.partition("=")
-        if word and not equals:
-            raise UserError(f"cannot read --columns {word!r}; write role=name, like subject=who,time=when")
-        if word:
-            columns[role.strip()] = int(name) if name.isdecimal() else name
-    return columns
+    print_rows(rows, as_json)
 
 
 def _split(graph: EpisodicGraph, how: str | None, entities: int | None, seed: int) -> EpisodicGraph:
@@ -433,8 +348,8 @@ def _shown(learning: Learning) -> Iterator[Step | Epoch]:
         TextColumn("valid MRR {task.fields[mrr]}"),
         TimeRemainingColumn(),
     )
-    console = _console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    shown = console(stderr=True)
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
         mrr = next((f"{h.mrr:.3f}" for h in reversed(learning.history) if h.mrr is not None), "–")
         done = learning.training.epoch * facts
         task = progress.add_task(
@@ -451,7 +366,7 @@ def _shown(learning: Learning) -> Iterator[Step | Epoch]:
             if isinstance(record, Epoch):
                 mrr = mrr if record.mrr is None else f"{record.mrr:.3f}"
                 progress.update(task, epoch=record.epoch, mrr=mrr)
-                if record.mrr is not None and not console.is_terminal:
+                if record.mrr is not None and not shown.is_terminal:
                     typer.echo(f"epoch {record.epoch}: loss {record.loss:.4f}, valid MRR {mrr}", err=True)
             else:
                 speed = progress.tasks[0].speed
@@ -472,18 +387,3 @@ def _figure_table(report: dict[str, Any]) -> Table:
         adjusted = f"{figures['adjusted_mean_rank_index']:.3f}"
         table.add_row(slot, *shares, f"{figures['mean_rank']:.1f}", adjusted, f"{report['raw'][slot]['mrr']:.3f}")
     return table
-
-
-def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(rows, ensure_ascii=False))
-        return
-    table = Table(*(rows[0] if rows else ()))
-    for row in rows:
-        table.add_row(*(_plain(str(value)) for value in row.values()))
-    _console().print(table)
-
-
-def _plain(text: str) -> str:
-    """Labels may hold square brackets, which are not markup."""
-    return escape(text)

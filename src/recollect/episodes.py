@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct, number
+from recollect.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct, in_order, number
 from recollect.seeds import seeded
+from recollect.times import TimeAxis, time_bin
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,113 @@ def most_frequent(graph: EpisodicGraph, entities: int) -> EpisodicGraph:
     facts = graph.facts
     counts = torch.bincount(torch.cat([facts.s, facts.o]), minlength=len(graph.entities))
     kept = counts.argsort(descending=True, stable=True)[:entities].sort().values
-    new_id = torch.full((len(graph.entities),), -1).scatter_(0, kept, torch.arange(len(kept)))
+    labels, new_id = _kept_labels(graph.entities, kept)
 
     def renumber(part: Facts) -> Facts:
         inside = part[(new_id[part.s] >= 0) & (new_id[part.o] >= 0)]
         return inside.with_slot("s", new_id[inside.s]).with_slot("o", new_id[inside.o])
 
-    labels = Vocabulary("entity", tuple(graph.entities.take(kept)))
     return replace(graph, entities=labels, splits={name: renumber(part) for name, part in graph.splits.items()})
+
+
+def aggregate(
+    graph: EpisodicGraph,
+    *,
+    entities: Mapping[str, str] | None = None,
+    predicates: Mapping[str, str] | None = None,
+    grain: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> EpisodicGraph:
+    """The facts of all splits told more coarsely: entities and predicates by group, times by a coarser grain.
+
+    A label that a mapping leaves out loses its facts, and so do times before `since` and after `until` (both
+    at the new grain, both included). Equal facts are merged; the weight of one is that of all it stands for.
+    """
+    told = graph.facts.true()
+    kept = torch.ones(len(told), dtype=torch.bool)
+    vocabularies, columns = {}, {}
+    for kind, old, groups in (("entity", graph.entities, entities), ("predicate", graph.predicates, predicates)):
+        new, ids = _grouped(old, groups)
+        vocabularies[kind] = new
+        for slot in (slot for slot in SLOTS if KINDS[slot] == kind):
+            columns[slot] = ids[told.column(slot)]
+    columns["t"], axis = _coarse_times(graph.times, grain, since, until, told.t)
+    for column in columns.values():
+        kept &= column >= 0
+    if not kept.any():
+        raise UserError(f"no fact of {graph.name} is left; check the groups and the dates")
+    facts = Facts.from_columns(*(columns[slot][kept] for slot in SLOTS))
+    weights = (told.weight if told.weight is not None else torch.ones(len(told)))[kept]
+    sizes = {**{kind: len(new) for kind, new in vocabularies.items()}, "time": len(axis)}
+    _, inverse = number(facts, sizes).unique(return_inverse=True)
+    merged = distinct(facts, sizes)
+    weight = torch.zeros(len(merged)).index_add_(0, inverse, weights)
+    outside = int((~kept).sum())
+    return _only_used(
+        EpisodicGraph(
+            vocabularies["entity"],
+            vocabularies["predicate"],
+            axis,
+            {"train": Facts(merged.ids, None, weight)},
+            graph.name,
+            duplicates=len(facts) - len(merged),
+            rows={"train": len(told)},
+            dropped={"outside the groups or the dates": outside} if outside else {},
+        )
+    )
+
+
+def _grouped(old: Vocabulary, groups: Mapping[str, str] | None) -> tuple[Vocabulary, Tensor]:
+    """The vocabulary of the groups, and the group of every old id, −1 for none."""
+    if groups is None:
+        return old, torch.arange(len(old))
+    new = Vocabulary.of(old.kind, (groups[label] for label in old.labels if label in groups))
+    return new, torch.tensor([new.index(groups[label]) if label in groups else -1 for label in old.labels])
+
+
+def _coarse_times(
+    old: TimeAxis, grain: str | None, since: str | None, until: str | None, times: Tensor
+) -> tuple[Tensor, TimeAxis]:
+    """The new index of every time, −1 outside the limits, and the axis they lie on."""
+    grain = grain or old.grain
+    bins = [time_bin(label, grain) for label in old.labels]
+    if None in bins:
+        raise UserError(f"{old.grain}s cannot be told by {grain}; choose a coarser grain than {old.grain}")
+    limits = [None if label is None else time_bin(label, grain) for label in (since, until)]
+    for label, limit in zip((since, until), limits, strict=True):
+        if label is not None and limit is None:
+            raise UserError(f"cannot read {label!r} as a {grain}; write it at that grain or finer")
+    first, last = limits
+    inside = [b for b in bins if b is not None and (first is None or b >= first) and (last is None or b <= last)]
+    if not inside:
+        raise UserError(
+            f"no time lies between {since} and {until}; the record runs from {old.label(0)} "
+            f"to {old.label(len(old) - 1)}"
+        )
+    axis = TimeAxis.spanning(grain, inside)
+    index = [(b - axis.first) // axis.step if b is not None and inside[0] <= b <= inside[-1] else -1 for b in bins]
+    return torch.tensor(index)[times], axis
+
+
+def _only_used(graph: EpisodicGraph) -> EpisodicGraph:
+    """Without the entities and predicates that no fact is about."""
+    facts = graph.facts
+    entities, new_entity = _kept_labels(graph.entities, torch.cat([facts.s, facts.o]).unique())
+    predicates, new_predicate = _kept_labels(graph.predicates, facts.p.unique())
+
+    def renumber(part: Facts) -> Facts:
+        part = part.with_slot("s", new_entity[part.s]).with_slot("o", new_entity[part.o])
+        return part.with_slot("p", new_predicate[part.p])
+
+    splits = {name: renumber(part) for name, part in graph.splits.items()}
+    return replace(graph, entities=entities, predicates=predicates, splits=splits)
+
+
+def _kept_labels(old: Vocabulary, kept: Tensor) -> tuple[Vocabulary, Tensor]:
+    """A vocabulary of the ids in `kept`, in order, and the new id of every old one, −1 where it is not kept."""
+    new_id = torch.full((len(old),), -1).scatter_(0, kept, torch.arange(len(kept)))
+    return Vocabulary(old.kind, tuple(old.take(kept))), new_id
 
 
 def split_randomly(
@@ -99,7 +200,9 @@ def split_randomly(
     parts = {"valid": free[:n_valid], "test": free[n_valid : n_valid + n_test]}
     rest = torch.ones(len(facts), dtype=torch.bool)
     rest[torch.cat([*parts.values()])] = False
-    return graph.with_splits({name: _in_order(facts[rows], graph) for name, rows in ({"train": rest} | parts).items()})
+    return graph.with_splits(
+        {name: in_order(facts[rows], graph.sizes) for name, rows in ({"train": rest} | parts).items()}
+    )
 
 
 def split_by_time(graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1) -> EpisodicGraph:
@@ -116,13 +219,9 @@ def split_by_time(graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1
     }
     if not bool(parts["train"].any()):
         raise UserError("the first time alone holds more than the training share; use a finer grain or smaller shares")
-    return graph.with_splits({name: _in_order(facts[rows], graph) for name, rows in parts.items()})
+    return graph.with_splits({name: in_order(facts[rows], graph.sizes) for name, rows in parts.items()})
 
 
 def _check_shares(valid: float, test: float) -> None:
     if not (valid >= 0 and test >= 0 and valid + test < 1):
         raise UserError(f"validation and test take {valid:g} and {test:g} of the facts; wanted shares that sum below 1")
-
-
-def _in_order(facts: Facts, graph: EpisodicGraph) -> Facts:
-    return facts[number(facts, graph.sizes).argsort()]

@@ -10,7 +10,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
@@ -158,6 +158,11 @@ def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     return facts[order[new]]
 
 
+def in_order(facts: Facts, sizes: Mapping[str, int]) -> Facts:
+    """The same facts in the order of their numbers."""
+    return facts[number(facts, sizes).argsort()]
+
+
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Label ⇄ id, in code point order, so that ids do not depend on the order of rows.
@@ -214,6 +219,8 @@ class EpisodicGraph:
     splits: Mapping[str, Facts]
     name: str = "graph"
     duplicates: int = 0  # facts merged into an equal one when the graph was read
+    rows: Mapping[str, int] = field(default_factory=dict)  # read for each split, where that is known
+    dropped: Mapping[str, int] = field(default_factory=dict)  # rows that gave no fact, by reason
 
     @property
     def facts(self) -> Facts:
@@ -251,7 +258,8 @@ class EpisodicGraph:
         """A digest of labels, times and facts: equal graphs have equal fingerprints."""
         digest = hashlib.sha256()
         for vocabulary in (self.entities, self.predicates):
-            digest.update("\0".join(vocabulary.labels).encode("utf-8", "surrogatepass") + b"\1")
+            labels = "".join(f"{len(label)}:{label}" for label in vocabulary.labels)
+            digest.update(labels.encode("utf-8", "surrogatepass") + b"\1")
         digest.update(repr(self.times).encode())
         for name, facts in self.splits.items():
             digest.update(name.encode() + facts.ids.contiguous().numpy().tobytes())

@@ -16,7 +16,7 @@ GRAINS = ("year", "month", "week", "day", "hour", "ordinal")
 _FINENESS = {grain: i for i, grain in enumerate(GRAINS[:-1])}
 _EPOCH = date(1970, 1, 1).toordinal()
 _MONDAY = 3  # 1970-01-01 was a Thursday: three days after a Monday
-_MAX_TIMES = 10_000_000
+MAX_TIMES = 10_000_000
 
 _YEAR = re.compile(r"[0-9]{4}")
 _MONTH = re.compile(r"([0-9]{4})[-/]([0-9]{1,2})|((?:18|19|20|21)[0-9]{2})([0-9]{2})")
@@ -156,9 +156,9 @@ class TimeAxis:
         first, last = distinct[0], distinct[-1]
         step = math.gcd(*(b - first for b in told or distinct)) or 1 if grain == "ordinal" else 1
         size = (last - first) // step + 1
-        if size > _MAX_TIMES:
+        if size > MAX_TIMES:
             raise UserError(
-                f"the times span {size:,} steps of one {grain}; wanted at most {_MAX_TIMES:,}: choose a coarser grain"
+                f"the times span {size:,} steps of one {grain}; wanted at most {MAX_TIMES:,}: choose a coarser grain"
             )
         return cls(grain, first, size, step)
 

@@ -30,9 +30,19 @@ class Table:
 
 
 def assemble(
-    tables: Mapping[str, Table], *, grain: str | None = None, inclusive_end: bool = False, name: str
+    tables: Mapping[str, Table],
+    *,
+    grain: str | None = None,
+    inclusive_end: bool = False,
+    open_start: str = "edge",
+    overlap: str = "refuse",
+    name: str,
 ) -> EpisodicGraph:
-    """Number the labels and times of all splits together; merge equal facts, refuse those in two splits."""
+    """Number the labels and times of all splits together, and merge equal facts.
+
+    An unknown start reaches to the `edge` of the record, or leaves only the `end` known. A fact in two splits is
+    refused, or with overlap="later" stays in the later one, where it is judged.
+    """
     if not tables:
         raise UserError("no tables to read; give at least a train split")
     frames = [table.frame for table in tables.values()]
@@ -42,15 +52,33 @@ def assemble(
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
     splits: dict[str, Facts] = {}
     taken: dict[str, Tensor] = {}
-    duplicates = 0
-    for split, table in tables.items():
-        facts, rows = _encode(table, bins[split], entities, predicates, axis)
+    duplicates = moved = 0
+    for split in list(tables) if overlap == "refuse" else list(tables)[::-1]:
+        table = tables[split]
+        facts, rows = _encode(table, bins[split], entities, predicates, axis, open_start)
         codes = number(facts, sizes)
-        _refuse_overlap(codes, rows, table, taken, tables)
+        if overlap == "refuse":
+            _refuse_overlap(codes, rows, table, taken, tables)
         splits[split], merged = _merge(facts, codes, rows, table)
-        taken[split] = codes.unique()
         duplicates += merged
-    return EpisodicGraph(entities, predicates, axis, splits, name, duplicates)
+        taken[split] = number(splits[split], sizes)
+        if overlap == "later":
+            elsewhere = [known for other, known in taken.items() if other != split]
+            free = (
+                ~torch.isin(taken[split], torch.cat(elsewhere)) if elsewhere else torch.ones(len(taken[split])).bool()
+            )
+            splits[split] = splits[split][free]
+            moved += int((~free).sum())
+    return EpisodicGraph(
+        entities,
+        predicates,
+        axis,
+        {split: splits[split] for split in tables},
+        name,
+        duplicates,
+        rows={split: table.frame.height for split, table in tables.items()},
+        dropped={"fact is in a later split too": moved} if moved else {},
+    )
 
 
 def first_true(mask: pl.Series) -> int:
@@ -132,11 +160,12 @@ def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
 
 
 def _encode(
-    table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vocabulary, axis: TimeAxis
+    table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vocabulary, axis: TimeAxis, open_start: str
 ) -> tuple[Facts, Tensor]:
     """Every (s, p, o, t) that the rows stand for, and the row, from 1, that each comes from."""
+    start = pl.col("first") if open_start == "edge" else pl.coalesce("first", "last")
     index = bins.with_columns(
-        first=((pl.col("first") - axis.first) // axis.step).fill_null(0),
+        first=((start - axis.first) // axis.step).fill_null(0),
         last=((pl.col("last") - axis.first) // axis.step).fill_null(len(axis) - 1),
     )
     lengths = (index["last"] - index["first"] + 1).clip(lower_bound=1)

@@ -21,6 +21,7 @@ import pyarrow.parquet
 from recollect.errors import UserError
 from recollect.facts import SPLITS, EpisodicGraph
 from recollect.sources.assembly import TIME_ROLES, Table, assemble, first_true
+from recollect.sources.exchange import GRAPH, is_export, read_graph
 from recollect.times import GRAINS, natural_grain, time_bin
 
 Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or whatever speaks Arrow's C stream
@@ -64,6 +65,8 @@ def read(
 ) -> EpisodicGraph:
     """An episodic graph from a file, a folder with train/valid/test files, a table, or a dict of those by split.
 
+    A folder that holds `graph.json` is an exported graph and is read as that, without other options.
+
     Columns named subject, predicate, object and time (or start and end, or a usual synonym) are found;
     `columns={"subject": "who"}` tells one, by name or, in a file without a header, by position.
     `grain` (year, month, week, day, hour, ordinal) defaults to the finest that any time tells; coarser
@@ -93,6 +96,10 @@ def _read(
     name: str | None,
 ) -> EpisodicGraph:
     if isinstance(source, str | Path) and Path(source).is_dir():
+        if is_export(Path(source)):
+            if told or grain or static or inclusive_end or name:
+                raise UserError(f"{source}: {GRAPH} tells how to read this exported graph; leave out all other options")
+            return read_graph(Path(source))
         name = name or Path(source).name
         source = _split_files(Path(source))
     parts = source if isinstance(source, Mapping) else {"train": source}

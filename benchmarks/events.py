@@ -1,0 +1,153 @@
+"""Raw events into a country-day graph: rows per second and peak memory, beside pandas on a part of the same files.
+
+The rows are GDELT's: actors, events and places of the real sample, recombined, with new ids and dates; one in
+ten thousand is cut short, one in a thousand repeats an event. Needs RECOLLECT_DATA and about 8 GB of disk.
+
+    RECOLLECT_DATA=… python benchmarks/events.py [--rows 20000000] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from datetime import date, timedelta
+from pathlib import Path
+
+PART = 1_000_000
+SAMPLE = "gdelt-raw/20191024143000.export.CSV"
+PANDAS = {
+    # as one would first write it: types are guessed, so that codes lose their leading zeros
+    "pandas": {},
+    # with the codes kept as they are
+    "pandas, text": {"dtype": str},
+}
+
+
+def write_part(sample: Path, path: Path, first: int, rows: int) -> None:
+    """GDELT-shaped rows: who, whom and what of three sample rows, on a day of 2012."""
+    dice = random.Random(first)
+    cells = [line.split("\t") for line in sample.read_text(encoding="utf-8").splitlines()]
+    actors1, actors2, events = (["\t".join(row[a:b]) for row in cells] for a, b in ((5, 15), (15, 25), (25, None)))
+    days = [date(2012, 1, 1) + timedelta(days=i) for i in range(366)]
+    dates = [f"{d:%Y%m%d}\t{d:%Y%m}\t{d:%Y}\t{d.year + d.timetuple().tm_yday / 366:.4f}" for d in days]
+    n = len(cells)
+    with path.open("w", encoding="utf-8") as file:
+        for start in range(first, first + rows, 10_000):
+            lines = []
+            for event in range(start, min(start + 10_000, first + rows)):
+                event_id = event - dice.randrange(1, 5000) if event % 1000 == 999 and event > 5000 else event
+                who, whom, what = (column[dice.randrange(n)] for column in (actors1, actors2, events))
+                row = f"{event_id}\t{dates[dice.randrange(366)]}\t{who}\t{whom}\t{what}"
+                lines.append(row[: len(row) // 2] if event % 10_000 == 5_000 else row)
+            file.write("\n".join(lines) + "\n")
+
+
+def ours(pattern: str) -> dict[str, object]:
+    """Build the graph; figures of this process alone."""
+    from recollect.sources.events import read_events
+
+    began = time.perf_counter()
+    graph = read_events([pattern])
+    seconds = time.perf_counter() - began
+    rows = sum(graph.rows.values())
+    assert rows == len(graph.facts) + graph.duplicates + sum(graph.dropped.values())
+    return {
+        "rows": rows,
+        "seconds": seconds,
+        "facts": len(graph.facts),
+        "duplicates": graph.duplicates,
+        "dropped": dict(graph.dropped),
+        "sizes": graph.sizes,
+        "fingerprint": graph.fingerprint,
+    }
+
+
+def pandas(path: str, name: str) -> dict[str, object]:
+    """Plain pandas: the needed columns, and a groupby."""
+    import pandas as pd
+
+    began = time.perf_counter()
+    frame = pd.read_csv(
+        path, sep="\t", header=None, usecols=[0, 1, 7, 17, 28], on_bad_lines="skip", names=range(61), **PANDAS[name]
+    )
+    facts = frame.groupby([7, 28, 17, 1]).size()
+    return {"rows": len(frame), "seconds": time.perf_counter() - began, "facts": len(facts)}
+
+
+def measured(*words: str) -> dict[str, object]:
+    """Run a piece of this file in a process of its own: what it says, and its peak memory."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    done = subprocess.run([sys.executable, __file__, "--piece", *words], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {**json.loads(done.stdout), "peak_mib": max(before, after) / 1024}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--piece", nargs="+", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.piece:
+        name, *rest = told.piece
+        result = ours(*rest) if name == "ours" else pandas(rest[0], name)
+        print(json.dumps(result))
+        return
+    data = os.environ.get("RECOLLECT_DATA")
+    sample = Path(data or ".") / SAMPLE
+    if not sample.is_file():
+        sys.exit(f"{sample}: the real sample is not here; set RECOLLECT_DATA to a folder that holds it")
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [Path(folder) / f"{i:04d}.export.CSV" for i in range(-(-told.rows // PART))]
+        with ProcessPoolExecutor() as pool:
+            jobs = [
+                pool.submit(write_part, sample, path, 10**9 + i * PART, min(PART, told.rows - i * PART))
+                for i, path in enumerate(parts)
+            ]
+            for job in jobs:
+                job.result()
+        size = sum(path.stat().st_size for path in parts)
+        measured("ours", str(parts[0]))  # compile the kernel, as the first build ever does
+        pattern, part = f"{folder}/*.export.CSV", str(parts[0])
+        runs = {name: [] for name in ("ours", *PANDAS)}
+        for _ in range(3):  # interleaved: the machine's mood is shared
+            runs["ours"].append(measured("ours", pattern))
+            for name in PANDAS:
+                runs[name].append(measured(name, part))
+    speed = {name: statistics.median(run["rows"] / run["seconds"] for run in each) for name, each in runs.items()}
+    first = runs["ours"][0]
+    assert len({run["fingerprint"] for run in runs["ours"]}) == 1, "the same files must give the same graph"
+    report = {
+        "rows": first["rows"],
+        "bytes": size,
+        "facts": first["facts"],
+        "duplicates": first["duplicates"],
+        "dropped": first["dropped"],
+        "sizes": first["sizes"],
+        "rows_per_second": speed,
+        "times_pandas": {name: speed["ours"] / speed[name] for name in PANDAS},
+        "peak_mib": first["peak_mib"],
+    }
+    if told.json:
+        print(json.dumps(report))
+        return
+    print(f"{report['rows']:,} rows, {size / 1e9:.1f} GB -> {report['facts']:,} facts {report['sizes']}")
+    print(f"dropped {report['dropped']}, duplicates {report['duplicates']:,}")
+    for name, value in speed.items():
+        print(
+            f"{name:14} {value:12,.0f} rows/s" + ("" if name == "ours" else f"   ours is {speed['ours'] / value:.1f}×")
+        )
+    print(f"peak memory {report['peak_mib']:,.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

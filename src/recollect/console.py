@@ -1,0 +1,82 @@
+"""What all commands share: how they print rows, JSON, labels and progress."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+
+def console(**options: Any) -> Console:
+    return Console(emoji=False, **options)  # labels may hold :names: that are no emoji
+
+
+def plain(text: str) -> str:
+    """Labels may hold square brackets, which are not markup."""
+    return escape(text)
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(*(rows[0] if rows else ()))
+    for row in rows:
+        table.add_row(*(plain(str(value)) for value in row.values()))
+    console().print(table)
+
+
+def print_pairs(pairs: dict[str, Any]) -> None:
+    """Names and values, one a line; a dict as its entries side by side."""
+    table = Table(show_header=False, box=None)
+    for name, value in pairs.items():
+        shown = "  ".join(f"{k} {_figure(v)}" for k, v in value.items()) if isinstance(value, dict) else _figure(value)
+        table.add_row(name, plain(shown))
+    console().print(table)
+
+
+def _figure(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.3g}"
+    return str(value)
+
+
+@contextmanager
+def byte_progress() -> Iterator[tuple[Progress, Any]]:
+    """A progress bar of bytes with rate and time left, on standard error; silent where that is no terminal."""
+    shown = console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
+        yield progress, progress.add_task("", total=None, note="")
