@@ -19,7 +19,7 @@ import numpy.typing as npt
 from recollect.errors import UserError
 from recollect.sources.fields import PADDING
 
-BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 1 << 25
 _TAIL_BYTES = 1 << 16
 _MOST_ROW_BYTES = 1 << 26
 _SUFFIXES = (".tab", ".tsv", ".csv", ".gz", ".zip")  # that a folder is searched for

@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import array
 import os
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import torch
 from pyroaring import BitMap64
+from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.facts import EpisodicGraph, Facts, Vocabulary, in_order
+from recollect.facts import EpisodicGraph, Facts, Vocabulary, in_order, number, unnumber
 from recollect.sources.blocks import Block, blocks, event_files, first_lines
 from recollect.sources.fields import split_block
 from recollect.times import GRAINS, TimeAxis, moment, time_bin
 
-PENDING_ROWS = 1 << 20  # kept rows between two counts
+PENDING_ROWS = 1 << 22  # kept rows between two counts, at least
 
 # why a row is dropped, in the order in which it is asked
 MALFORMED = "malformed row"
@@ -41,8 +45,6 @@ REPEATED = "repeated event id"
 INFREQUENT = "entity not among the most frequent"
 
 Progress = Callable[[int, int], None]  # bytes of the files read so far, rows so far
-_CELL = ("s", "p", "o", "t")
-_SCHEMA = {"s": pl.Categorical, "p": pl.Categorical, "o": pl.Categorical, "t": pl.Int32, "n": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,8 @@ def read_events(
     form = _common_form(files)
     if recipe.predicates == "name" and form.text is None and names is None:
         raise UserError(f"{form.name} has codes but no names of events; give names= from CAMEO codes to names")
-    tally = _Tally()
     task = _BlockTask(form, recipe, names)
+    tally = _Tally(task.entities, task.predicates)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         running: deque[Future[_Kept]] = deque()
         for block in blocks(files, form.header):
@@ -143,171 +145,223 @@ def read_events(
     return _graph(tally, recipe, form, name)
 
 
-@dataclass
+class _Names:
+    """Labels numbered as they come; threads share it, so numbers differ from run to run."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def id(self, label: str) -> int:
+        return self._ids.setdefault(label, len(self._ids))
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self._ids)
+
+
+class _Texts:
+    """The distinct texts of a column, which are few beside its rows, and the number that each stands for."""
+
+    def __init__(self, meaning: Callable[[str], int]) -> None:
+        self._meaning = meaning
+        self._categories = pl.Categories.random()
+        self._kept = pl.Series(dtype=pl.Categorical(self._categories))  # polars forgets categories without a column
+        self._numbers = np.zeros(0, np.int64)
+
+    def coded(self, text: pl.Expr) -> pl.Expr:
+        return text.cast(pl.Categorical(self._categories)).to_physical()
+
+    def numbers(self, codes: pl.Series) -> npt.NDArray[np.int64]:
+        """What the coded texts stand for; each text is looked at once."""
+        taken = codes.to_numpy()
+        if len(taken) and taken.max() >= len(self._numbers):
+            with _READING:
+                new = self._categories.to_series()[len(self._numbers) :]
+                self._numbers = np.concatenate([self._numbers, [self._meaning(text) for text in new]]).astype(np.int64)
+        return self._numbers[taken]
+
+
+_READING = Lock()  # texts are given numbers by one thread at a time
+
+
+@dataclass(frozen=True)
 class _Kept:
-    """What one block gave: kept rows with event, s, p, o and t, and why the others were dropped."""
+    """What one block gave: kept rows by event and by the numbers of s, p, o, t, and why the others were dropped."""
 
     rows: int
-    frame: pl.DataFrame
+    events: npt.NDArray[np.uint64]
+    ids: npt.NDArray[np.int64]  # (n, 4)
     dropped: Counter[str]
     advance: int
 
 
-@dataclass(frozen=True)
 class _BlockTask:
-    """From a block to kept rows; runs in worker threads and shares nothing but its settings."""
+    """From a block to kept rows; runs in worker threads, which share what texts stand for."""
 
-    form: Form
-    recipe: EventRecipe
-    names: Mapping[str, str] | None
-    dates: dict[str, int | None] = field(default_factory=dict)  # as they were read
+    def __init__(self, form: Form, recipe: EventRecipe, names: Mapping[str, str] | None) -> None:
+        self._form, self._recipe, self._names = form, recipe, names
+        self.entities, self.predicates = _Names(), _Names()
+        self._actors, self._events, self._dates = _Texts(self._actor), _Texts(self._predicate), _Texts(self._bin)
+        self._told = self._told_columns()
 
     def __call__(self, block: Block) -> _Kept:
-        form, recipe = self.form, self.recipe
+        form, recipe = self._form, self._recipe
         subject, object_ = form.actors[recipe.actors]
-        roles = {"event": form.event, "date": form.date, "s": subject, "o": object_, **self._predicate_roles()}
-        split = split_block(*block.bytes(), sorted(set(roles.values())), (subject, object_), form.widths)
+        wanted = {form.event, form.date, subject, object_, *self._told}
+        split = split_block(*block.bytes(), sorted(wanted), (subject, object_), form.widths)
         dropped = Counter({MALFORMED: split.malformed, NO_ACTOR: split.incomplete})
-        frame = split.frame.select(**{role: pl.col(str(column)) for role, column in roles.items()})
-
-        def keep(reason: str, condition: pl.Expr) -> pl.DataFrame:
-            kept = frame.filter(condition)
-            dropped[reason] += frame.height - kept.height
-            return kept
-
-        frame = keep(BAD_TEXT, pl.all_horizontal(pl.all().is_not_null()))
-        frame = frame.with_columns(
-            pl.col("event").cast(pl.UInt64, strict=False), s=self._actor("s"), o=self._actor("o")
+        readable = split.frame.drop_nulls()
+        dropped[BAD_TEXT] = split.frame.height - readable.height
+        coded = readable.select(
+            event=pl.col(str(form.event)).cast(pl.UInt64, strict=False),
+            s=self._actors.coded(pl.col(str(subject))),
+            p=self._events.coded(pl.concat_str([str(column) for column in self._told], separator="\t")),
+            o=self._actors.coded(pl.col(str(object_))),
+            t=self._dates.coded(pl.col(str(form.date))),
         )
-        frame = keep(BAD_ID, pl.col("event").is_not_null())
-        frame = _with_distinct(frame, "t", ["date"], self._times)
-        frame = keep(BAD_DATE, pl.col("t").is_not_null())
-        frame = keep(OUTSIDE, pl.col("t") != _OUTSIDE_BIN)
-        frame = _with_distinct(frame, "p", list(self._predicate_roles()), self._predicates)
-        frame = keep(NO_CODE, pl.col("p").is_not_null())
-        if not recipe.self_loops:
-            frame = keep(SELF_LOOP, pl.col("s") != pl.col("o"))
-        kept = frame.select("event", pl.col("s", "p", "o").cast(pl.Categorical), "t")  # lets go of the block's text
-        return _Kept(split.rows, kept, dropped, block.advance)
+        ids = np.stack(
+            [
+                self._actors.numbers(coded["s"]),
+                self._events.numbers(coded["p"]),
+                self._actors.numbers(coded["o"]),
+                self._dates.numbers(coded["t"]),
+            ],
+            axis=1,
+        )
+        s, p, o, t = ids.T
+        asked = {
+            BAD_ID: coded["event"].is_null().to_numpy(),
+            BAD_DATE: t == _UNREAD,
+            OUTSIDE: t == _OUTSIDE,
+            NO_CODE: p == _UNREAD,
+            SELF_LOOP: (s == o) & (not recipe.self_loops),
+        }
+        kept = np.ones(len(ids), bool)
+        for reason, holds in asked.items():
+            dropped[reason] = int((kept & holds).sum())
+            kept &= ~holds
+        events = coded["event"].fill_null(0).to_numpy()
+        return _Kept(split.rows, events[kept], ids[kept], dropped, block.advance)
 
-    def _predicate_roles(self) -> dict[str, int]:
-        form = self.form
-        if self.recipe.predicates == "name" and form.text is not None:
-            return {"text": form.text}
-        if self.recipe.predicates == "root" and form.root is not None:
-            return {"root": form.root}
-        return {"code": form.code} | ({} if form.root is None else {"root": form.root})
+    def _told_columns(self) -> tuple[int, ...]:
+        """The columns that tell the predicate."""
+        form = self._form
+        if self._recipe.predicates == "name" and form.text is not None:
+            return (form.text,)
+        if form.root is None:
+            return (form.code,)
+        return (form.root,) if self._recipe.predicates == "root" else (form.code, form.root)
 
-    def _actor(self, role: str) -> pl.Expr:
-        actor = pl.col(role)
-        if self.recipe.actors == "sector" and self.form is ICEWS:  # a list in any order
-            actor = actor.str.split(",").list.sort().list.unique(maintain_order=True).list.join(",")
-        return actor
+    def _actor(self, text: str) -> int:
+        if self._recipe.actors == "sector":  # in ICEWS a list in any order
+            text = ",".join(sorted(set(text.split(","))))
+        return self.entities.id(text)
 
-    def _predicates(self, told: pl.DataFrame) -> pl.Series:
-        """The event's name, its code with the leading zeros it may have lost, or its root; null if unknown."""
-        if "text" in told.columns:
-            return told.select(pl.when(pl.col("text") != "").then("text")).to_series()
-        code = whole_codes(told)
-        if self.recipe.predicates == "root":
-            return code.str.head(2)
-        if self.recipe.predicates == "name":
-            return code.replace_strict(dict(self.names or {}), default=None, return_dtype=pl.String)
-        return code
+    def _predicate(self, text: str) -> int:
+        """The number of the event's name, code or root."""
+        if self._told == (self._form.text,):
+            return self.predicates.id(text) if text else _UNREAD
+        code, _, root = text.partition("\t")
+        whole = whole_code(code, root or (code if self._told == (self._form.root,) else None))
+        if whole is not None and self._recipe.predicates == "root":
+            whole = whole[:2]
+        if whole is not None and self._recipe.predicates == "name":
+            whole = (self._names or {}).get(whole)
+        return _UNREAD if whole is None else self.predicates.id(whole)
 
-    def _times(self, told: pl.DataFrame) -> pl.Series:
-        """The bin of every date at the recipe's grain; null where it cannot be read."""
-        for label in told["date"]:
-            if label not in self.dates:
-                self.dates[label] = self._read_date(label)
-        return pl.Series([self.dates[label] for label in told["date"]], dtype=pl.Int32)
-
-    def _read_date(self, label: str) -> int | None:
-        read = moment(label)
+    def _bin(self, text: str) -> int:
+        """The bin of a date at the recipe's grain."""
+        read = moment(text)
         if read is None or read[1] != "day":
-            return None
-        for limit, order in ((self.recipe.since, 1), (self.recipe.until, -1)):
+            return _UNREAD
+        for limit, order in ((self._recipe.since, 1), (self._recipe.until, -1)):
             if limit is not None:
                 grain = (moment(limit) or read)[1]
-                at, edge = time_bin(label, grain), time_bin(limit, grain)
-                if at is not None and edge is not None and order * (at - edge) < 0:
-                    return _OUTSIDE_BIN
-        return time_bin(label, self.recipe.grain)
+                if order * ((time_bin(text, grain) or 0) - (time_bin(limit, grain) or 0)) < 0:
+                    return _OUTSIDE
+        found = time_bin(text, self._recipe.grain)
+        return _UNREAD if found is None else found
 
 
-_OUTSIDE_BIN = -(2**31)
+_UNREAD, _OUTSIDE = -(2**62), -(2**61)
 
 
-def _with_distinct(
-    frame: pl.DataFrame, name: str, columns: list[str], make: Callable[[pl.DataFrame], pl.Series]
-) -> pl.DataFrame:
-    """With a column that `make` gives for the distinct values of others: they are few, so each is looked at once."""
-    distinct = frame.select(columns).unique()
-    return frame.join(distinct.with_columns(make(distinct).alias(name)), on=columns, how="left", maintain_order="left")
+def whole_code(code: str, root: str | None = None) -> str | None:
+    """A CAMEO code with its leading zeros; None unless it begins with 01 to 20.
 
+    A root that is told decides. Without one, an event code has at least three digits, and its first two are a
+    root: 42 is 042, and 311 is 0311.
 
-def whole_codes(told: pl.DataFrame) -> pl.Series:
-    """CAMEO codes with their leading zeros; null unless they begin with 01 to 20.
-
-    A root in a column of its own decides. Without one, an event code has at least three digits, and its
-    first two are a root: 42 is 042, and 311 is 0311.
-
-    >>> whole_codes(pl.DataFrame({"code": ["42", "010", "311", "190", "x"]})).to_list()
+    >>> [whole_code(code) for code in ("42", "010", "311", "190", "x")]
     ['042', '010', '0311', '190', None]
-    >>> whole_codes(pl.DataFrame({"code": ["10", "10"], "root": ["1", "10"]})).to_list()
-    ['010', '10']
+    >>> whole_code("10", root="1"), whole_code("10", root="10"), whole_code("4", root="4")
+    ('010', '10', '04')
     """
-    root = pl.col("root").str.zfill(2)
-    code = pl.col("code") if "code" in told.columns else root
-    digits = pl.when(code.str.contains("^[0-9]{1,4}$")).then(code)
-    padded = pl.concat_str(pl.lit("0"), digits)
-    if "root" not in told.columns:
-        short = (digits.str.len_bytes() < 3) | (digits.str.head(2) > "20")
-        whole = pl.when(short).then(padded).otherwise(digits)
-    else:
-        whole = pl.when(digits.str.head(2) == root).then(digits).when(padded.str.head(2) == root).then(padded)
-    return told.select(pl.when(whole.str.head(2).is_between(pl.lit("01"), pl.lit("20"))).then(whole)).to_series()
+    if not re.fullmatch("[0-9]{1,4}", code):
+        return None
+    for spelling in (code, "0" + code):
+        right = len(spelling) >= 3 if root is None else spelling[:2] == root.zfill(2)
+        if right and "01" <= spelling[:2] <= "20":
+            return spelling
+    return None
 
 
 @dataclass
 class _Tally:
     """Kept rows counted per (s, p, o, t), and events that were seen; blocks must come in order."""
 
+    entities: _Names
+    predicates: _Names
     rows: int = 0
     bytes: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     seen: BitMap64 = field(default_factory=BitMap64)
-    cells: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SCHEMA))
-    pending: list[pl.DataFrame] = field(default_factory=list)
+    cells: Facts = field(default_factory=lambda: Facts.of([]))  # distinct and in order; t is a bin, still
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    pending: list[npt.NDArray[np.int64]] = field(default_factory=list)
     pending_rows: int = 0
 
     def add_(self, kept: _Kept) -> None:
         self.rows += kept.rows
         self.bytes += kept.advance
         self.dropped += kept.dropped
-        frame = self._first_seen_(kept.frame)
-        self.dropped[REPEATED] += kept.frame.height - frame.height
-        self.pending.append(frame.select(*_CELL, n=pl.lit(1, pl.Int64)))
-        self.pending_rows += frame.height
-        if self.pending_rows >= PENDING_ROWS:
+        fresh = self._first_seen_(kept.events)
+        self.dropped[REPEATED] += len(kept.events) - len(fresh)
+        self.pending.append(kept.ids if len(fresh) == len(kept.events) else kept.ids[fresh])
+        self.pending_rows += len(fresh)
+        if self.pending_rows >= max(PENDING_ROWS, len(self.cells)):
             self.count_()
 
-    def count_(self) -> pl.DataFrame:
-        """Fold the pending rows into the cells."""
-        self.cells = pl.concat([self.cells, *self.pending]).group_by(_CELL).agg(pl.col("n").sum())
+    def count_(self) -> None:
+        """Fold the pending rows into the cells: by sorted numbers, far faster than by hash tables."""
+        if not self.pending_rows:
+            return
+        rows = Facts(torch.from_numpy(np.concatenate(self.pending)))
         self.pending, self.pending_rows = [], 0
-        return self.cells
+        first = min(int(part.t.min()) for part in (rows, self.cells) if len(part))
+        last = max(int(part.t.max()) for part in (rows, self.cells) if len(part))
+        sizes = {"entity": len(self.entities), "predicate": len(self.predicates), "time": last - first + 1}
+        new, times = np.unique(number(rows.with_slot("t", rows.t - first), sizes).numpy(), return_counts=True)
+        old = number(self.cells.with_slot("t", self.cells.t - first), sizes).numpy()
+        codes = np.concatenate([old, new])
+        order = codes.argsort(kind="stable")  # two sorted runs: one merge
+        codes, counts = codes[order], np.concatenate([self.counts, times])[order]
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        self.counts = np.add.reduceat(counts, starts)
+        cells = unnumber(torch.from_numpy(codes[starts]), sizes)
+        self.cells = cells.with_slot("t", cells.t + first)
 
-    def _first_seen_(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def _first_seen_(self, events: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """The rows whose event was not seen before."""
-        events = frame["event"].to_numpy()
-        here = BitMap64(array.array("Q", events.tobytes()))
-        if len(here) < len(events) or self.seen.intersection_cardinality(here):
-            before = np.array((self.seen & here).to_array(), np.uint64)
-            frame = frame.unique("event", keep="first", maintain_order=True)
-            frame = frame.filter(~pl.Series(np.isin(frame["event"].to_numpy(), before)))
+        distinct, rows = np.unique(events, return_index=True)
+        here = BitMap64(array.array("Q", distinct.tobytes()))
+        if self.seen.intersection_cardinality(here):
+            rows = rows[~np.isin(distinct, np.array((self.seen & here).to_array(), np.uint64))]
         self.seen |= here
-        return frame
+        return np.sort(rows)
 
 
 def _tell(progress: Progress | None, tally: _Tally) -> None:
@@ -316,43 +370,54 @@ def _tell(progress: Progress | None, tally: _Tally) -> None:
 
 
 def _graph(tally: _Tally, recipe: EventRecipe, form: Form, name: str) -> EpisodicGraph:
-    cells = tally.count_().with_columns(pl.col("s", "p", "o").cast(pl.String))
-    dropped = Counter(tally.dropped)
+    tally.count_()
+    cells, counts = tally.cells, torch.from_numpy(tally.counts)
+    names, dropped = tally.entities.labels, tally.dropped
     if recipe.entities is not None:
-        every = int(cells["n"].sum())
-        cells = _among_most_frequent(cells, recipe.entities)
-        dropped[INFREQUENT] = every - int(cells["n"].sum())
-    dropped = Counter({reason: count for reason, count in dropped.items() if count})
-    if not cells.height:
-        why = "; ".join(f"{reason}: {count:,}" for reason, count in dropped.items()) or "there are none"
+        inside = _among_most_frequent(cells, counts, names, recipe.entities)
+        dropped[INFREQUENT] = int(counts[~inside].sum())
+        cells, counts = cells[inside], counts[inside]
+    told = {reason: count for reason, count in dropped.items() if count}
+    if not len(cells):
+        why = "; ".join(f"{reason}: {count:,}" for reason, count in told.items()) or "there are none"
         raise UserError(f"no event is left of {tally.rows:,} {form.name} rows ({why}); widen what is kept")
-    entities = Vocabulary.of("entity", pl.concat([cells["s"], cells["o"]]).unique().to_list())
-    predicates = Vocabulary.of("predicate", cells["p"].unique().to_list())
-    times = TimeAxis.spanning(recipe.grain, cells["t"].unique().to_list())
-    bins = torch.from_numpy(cells["t"].cast(pl.Int64).to_numpy(writable=True))
-    facts = Facts.from_columns(
-        entities.ids(cells["s"]), predicates.ids(cells["p"]), entities.ids(cells["o"]), bins - times.first
-    )
-    weight = torch.from_numpy(cells["n"].cast(pl.Float32).to_numpy(writable=True)) if recipe.counts else None
+    entities, new_entity = _vocabulary("entity", names, torch.cat([cells.s, cells.o]))
+    predicates, new_predicate = _vocabulary("predicate", tally.predicates.labels, cells.p)
+    times = TimeAxis.spanning(recipe.grain, cells.t.unique().tolist())
+    ids = Facts.from_columns(
+        new_entity[cells.s], new_predicate[cells.p], new_entity[cells.o], cells.t - times.first
+    ).ids
+    facts = Facts(ids, None, counts.float() if recipe.counts else None)
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(times)}
     return EpisodicGraph(
         entities,
         predicates,
         times,
-        {"train": in_order(Facts(facts.ids, None, weight), sizes)},
+        {"train": in_order(facts, sizes)},
         name,
-        duplicates=int(cells["n"].sum()) - cells.height,
+        duplicates=int(counts.sum()) - len(facts),
         rows={"train": tally.rows},
-        dropped=dict(dropped),
+        dropped=told,
     )
 
 
-def _among_most_frequent(cells: pl.DataFrame, entities: int) -> pl.DataFrame:
-    """The cells among the entities with the most events, ties by label."""
-    both = pl.concat([cells.select(label=role, n="n") for role in ("s", "o")])
-    counts = both.group_by("label").agg(pl.col("n").sum()).sort("n", "label", descending=[True, False])
-    kept = counts["label"].head(entities).implode()
-    return cells.filter(pl.col("s").is_in(kept) & pl.col("o").is_in(kept))
+def _vocabulary(kind: str, names: list[str], codes: Tensor) -> tuple[Vocabulary, Tensor]:
+    """The vocabulary of the codes in use, and the id of every one of them."""
+    used = codes.unique().tolist()
+    vocabulary = Vocabulary.of(kind, (names[code] for code in used))
+    ids = torch.full((len(names),), -1)
+    ids[used] = torch.tensor([vocabulary.index(names[code]) for code in used])
+    return vocabulary, ids
+
+
+def _among_most_frequent(cells: Facts, counts: Tensor, names: list[str], entities: int) -> Tensor:
+    """Which cells are among the entities with the most events, ties by label."""
+    busy = torch.zeros(len(names), dtype=torch.int64)
+    busy.index_add_(0, cells.s, counts).index_add_(0, cells.o, counts)
+    order = sorted(range(len(names)), key=lambda code: (-busy[code].item(), names[code]))
+    kept = torch.zeros(len(names), dtype=torch.bool)
+    kept[order[:entities]] = True
+    return kept[cells.s] & kept[cells.o]
 
 
 def _common_form(files: Sequence[Path]) -> Form:

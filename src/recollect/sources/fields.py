@@ -1,6 +1,6 @@
 """Blocks of tab-separated text as string columns, at the speed of memory.
 
-Raw event files have some sixty columns a row, of which half a dozen are wanted. The kernel looks at eight
+Raw event files have some sixty columns a row, of which half a dozen are wanted. The kernel looks at 64
 bytes at a time, notes where wanted fields lie as Arrow string views (no byte of text is copied), counts the
 columns of every row, and holds no interpreter lock. General readers were measured first: they build or skip
 each field one by one, take two to four times as long, and cannot say which rows have a wrong width.
@@ -19,14 +19,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-PADDING = 16  # bytes that must be readable after the last row: the kernel looks ahead
+PADDING = 64  # bytes that must be readable after the last row: the kernel looks ahead
 
 _U64 = np.uint64
-_LOW = _U64(0x7F7F7F7F7F7F7F7F)
+_TAB, _END = np.uint8(9), np.uint8(10)
 _HIGH = _U64(0x8080808080808080)
-_TABS = _U64(0x0909090909090909)
-_ENDS = _U64(0x0A0A0A0A0A0A0A0A)
-_CONTROLS = _U64(0x0E0E0E0E0E0E0E0E)  # tab and line feed are among the bytes below 14
 _ROW_BYTES = 64  # a first guess at the shortest row
 
 
@@ -106,6 +103,23 @@ def _word(_context: Any, array: Any, _at: Any) -> Any:
 
 
 @intrinsic
+def _equal(_context: Any, array: Any, _at: Any, _byte: Any) -> Any:
+    """A bit for each of 64 bytes from a position, set where it is `byte`: one or two vector comparisons."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        vector = ir.VectorType(ir.IntType(8), 64)
+        block = builder.load(builder.bitcast(builder.gep(data, [arguments[1]]), vector.as_pointer()))
+        block.align = 1
+        zero = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[2], ir.Constant(ir.IntType(32), 0))
+        every = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zero)
+        return builder.bitcast(builder.icmp_unsigned("==", block, every), ir.IntType(64))
+
+    return types.uint64(array, types.intp, types.uint8), generate
+
+
+@intrinsic
 def _trailing_zeros(_context: Any, _word: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -119,13 +133,6 @@ def _ones(_context: Any, _word: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return types.uint64(types.uint64), generate
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _equal_bytes(word: np.uint64, pattern: np.uint64) -> np.uint64:
-    """The high bit of every byte in which the two are equal."""
-    x = word ^ pattern
-    return ~(((x & _LOW) + _LOW) | x | _LOW)
 
 
 @njit(nogil=True, cache=True)
@@ -146,16 +153,11 @@ def _split(
     kept, rows, malformed, incomplete = 0, 0, 0, 0
     field, start, at, filled, gap = 0, 0, 0, 0, False
     while at < size:
-        word = _word(text, at)
-        # bytes that may be below 14; a borrow can only add candidates, and each is looked at
-        found = (word - _CONTROLS) & ~word & _HIGH
-        at += 8
+        found = _equal(text, at, _TAB) | _equal(text, at, _END)
+        at += 64
         while found != _U64(0):
-            here = at - 8 + (np.int64(_trailing_zeros(found)) >> 3)
+            here = at - 64 + np.int64(_trailing_zeros(found))
             found &= found - _U64(1)
-            byte = text[here]
-            if byte != 9 and byte != 10:
-                continue
             if filled < count and field == wanted[filled]:
                 length = here - start
                 first, second = _word(text, start), _word(text, start + 8)
@@ -175,21 +177,21 @@ def _split(
                 gap |= needed[filled] and length == 0
                 filled += 1
             field += 1
-            blank = byte == 10 and field == 1 and (here == start or (here == start + 1 and text[start] == 13))
+            more = text[here] == _TAB
+            blank = not more and field == 1 and (here == start or (here == start + 1 and text[start] == 13))
             start = here + 1
-            if byte == 9 and field <= last and not gap:
+            if more and field <= last and not gap:
                 continue
-            if byte == 9:  # nothing more is wanted: only count the columns that are left
-                while True:
-                    word = _word(text, start)
-                    ends, tabs = _equal_bytes(word, _ENDS), _equal_bytes(word, _TABS)
-                    if ends != _U64(0):
-                        end = _trailing_zeros(ends)
-                        field += np.int64(_ones(tabs & ((_U64(1) << end) - _U64(1)))) + 1
-                        start += (np.int64(end) >> 3) + 1
-                        break
+            while more:  # nothing more is wanted: only count the columns that are left
+                tabs, ends = _equal(text, start, _TAB), _equal(text, start, _END)
+                if ends == _U64(0):
                     field += np.int64(_ones(tabs))
-                    start += 8
+                    start += 64
+                else:
+                    end = _trailing_zeros(ends)
+                    field += np.int64(_ones(tabs & ((_U64(1) << end) - _U64(1)))) + 1
+                    start += np.int64(end) + 1
+                    more = False
             right = False
             for width in widths:
                 right |= field == width
