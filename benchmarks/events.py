@@ -116,6 +116,7 @@ def main() -> None:
             for job in jobs:
                 job.result()
         size = sum(path.stat().st_size for path in parts)
+        os.sync()  # or the writing would go on beside what is measured
         measured("ours", str(parts[0]))  # compile the kernel, as the first build ever does
         pattern, part = f"{folder}/*.export.CSV", str(parts[0])
         runs = {name: [] for name in ("ours", *PANDAS)}

@@ -189,10 +189,10 @@ _READING = Lock()  # texts are given numbers by one thread at a time
 
 @dataclass(frozen=True)
 class _Kept:
-    """What one block gave: kept rows by event and by the numbers of s, p, o, t, and why the others were dropped."""
+    """What one block gave: events and the numbers of their s, p, o, t, and why other rows were dropped."""
 
     rows: int
-    events: npt.NDArray[np.uint64]
+    events: npt.NDArray[np.uint64]  # distinct
     ids: npt.NDArray[np.int64]  # (n, 4)
     dropped: Counter[str]
     advance: int
@@ -243,8 +243,10 @@ class _BlockTask:
         for reason, holds in asked.items():
             dropped[reason] = int((kept & holds).sum())
             kept &= ~holds
-        events = coded["event"].fill_null(0).to_numpy()
-        return _Kept(split.rows, events[kept], ids[kept], dropped, block.advance)
+        # the first row of every event, in the order of events
+        events, first = np.unique(coded["event"].fill_null(0).to_numpy()[kept], return_index=True)
+        dropped[REPEATED] = int(kept.sum()) - len(events)
+        return _Kept(split.rows, events, ids[kept][first], dropped, block.advance)
 
     def _told_columns(self) -> tuple[int, ...]:
         """The columns that tell the predicate."""
@@ -328,10 +330,14 @@ class _Tally:
         self.rows += kept.rows
         self.bytes += kept.advance
         self.dropped += kept.dropped
-        fresh = self._first_seen_(kept.events)
-        self.dropped[REPEATED] += len(kept.events) - len(fresh)
-        self.pending.append(kept.ids if len(fresh) == len(kept.events) else kept.ids[fresh])
-        self.pending_rows += len(fresh)
+        ids = kept.ids
+        here = BitMap64(array.array("Q", kept.events.tobytes()))
+        if repeated := self.seen.intersection_cardinality(here):
+            ids = ids[~np.isin(kept.events, np.array((self.seen & here).to_array(), np.uint64))]
+            self.dropped[REPEATED] += repeated
+        self.seen |= here
+        self.pending.append(ids)
+        self.pending_rows += len(ids)
         if self.pending_rows >= max(PENDING_ROWS, len(self.cells)):
             self.count_()
 
@@ -339,29 +345,23 @@ class _Tally:
         """Fold the pending rows into the cells: by sorted numbers, far faster than by hash tables."""
         if not self.pending_rows:
             return
-        rows = Facts(torch.from_numpy(np.concatenate(self.pending)))
+        parts = [Facts(torch.from_numpy(ids)) for ids in self.pending]
         self.pending, self.pending_rows = [], 0
-        first = min(int(part.t.min()) for part in (rows, self.cells) if len(part))
-        last = max(int(part.t.max()) for part in (rows, self.cells) if len(part))
+        first = min(int(part.t.min()) for part in (*parts, self.cells) if len(part))
+        last = max(int(part.t.max()) for part in (*parts, self.cells) if len(part))
         sizes = {"entity": len(self.entities), "predicate": len(self.predicates), "time": last - first + 1}
-        new, times = np.unique(number(rows.with_slot("t", rows.t - first), sizes).numpy(), return_counts=True)
-        old = number(self.cells.with_slot("t", self.cells.t - first), sizes).numpy()
-        codes = np.concatenate([old, new])
+
+        def numbers(facts: Facts) -> npt.NDArray[np.int64]:
+            return number(facts.with_slot("t", facts.t - first), sizes).numpy()
+
+        new, times = np.unique(np.concatenate([numbers(part) for part in parts]), return_counts=True)
+        codes = np.concatenate([numbers(self.cells), new])
         order = codes.argsort(kind="stable")  # two sorted runs: one merge
         codes, counts = codes[order], np.concatenate([self.counts, times])[order]
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
         self.counts = np.add.reduceat(counts, starts)
         cells = unnumber(torch.from_numpy(codes[starts]), sizes)
         self.cells = cells.with_slot("t", cells.t + first)
-
-    def _first_seen_(self, events: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """The rows whose event was not seen before."""
-        distinct, rows = np.unique(events, return_index=True)
-        here = BitMap64(array.array("Q", distinct.tobytes()))
-        if self.seen.intersection_cardinality(here):
-            rows = rows[~np.isin(distinct, np.array((self.seen & here).to_array(), np.uint64))]
-        self.seen |= here
-        return np.sort(rows)
 
 
 def _tell(progress: Progress | None, tally: _Tally) -> None:
@@ -383,7 +383,7 @@ def _graph(tally: _Tally, recipe: EventRecipe, form: Form, name: str) -> Episodi
         raise UserError(f"no event is left of {tally.rows:,} {form.name} rows ({why}); widen what is kept")
     entities, new_entity = _vocabulary("entity", names, torch.cat([cells.s, cells.o]))
     predicates, new_predicate = _vocabulary("predicate", tally.predicates.labels, cells.p)
-    times = TimeAxis.spanning(recipe.grain, cells.t.unique().tolist())
+    times = TimeAxis.spanning(recipe.grain, [int(cells.t.min()), int(cells.t.max())])
     ids = Facts.from_columns(
         new_entity[cells.s], new_predicate[cells.p], new_entity[cells.o], cells.t - times.first
     ).ids
@@ -403,7 +403,7 @@ def _graph(tally: _Tally, recipe: EventRecipe, form: Form, name: str) -> Episodi
 
 def _vocabulary(kind: str, names: list[str], codes: Tensor) -> tuple[Vocabulary, Tensor]:
     """The vocabulary of the codes in use, and the id of every one of them."""
-    used = codes.unique().tolist()
+    used = torch.bincount(codes, minlength=len(names)).nonzero()[:, 0].tolist()
     vocabulary = Vocabulary.of(kind, (names[code] for code in used))
     ids = torch.full((len(names),), -1)
     ids[used] = torch.tensor([vocabulary.index(names[code]) for code in used])
