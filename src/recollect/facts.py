@@ -150,19 +150,6 @@ def number(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor
     return numbers
 
 
-def unnumber(numbers: Tensor, sizes: Mapping[str, int]) -> Facts:
-    """The facts of these numbers: the inverse of `number`.
-
-    >>> unnumber(torch.tensor([1023]), {"entity": 10, "predicate": 10, "time": 10}).ids.tolist()
-    [[1, 0, 2, 3]]
-    """
-    columns = []
-    for slot in reversed(SLOTS):
-        columns.append(numbers % sizes[KINDS[slot]])
-        numbers = numbers // sizes[KINDS[slot]]
-    return Facts.from_columns(*reversed(columns))
-
-
 def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     """Each fact once, in the order of its number."""
     numbers, order = number(facts, sizes).sort(stable=True)

@@ -8,12 +8,13 @@ grows with the graph, not with the files, and rows = facts + duplicates + what w
 from __future__ import annotations
 
 import array
+import math
 import os
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
@@ -22,10 +23,9 @@ import numpy.typing as npt
 import polars as pl
 import torch
 from pyroaring import BitMap64
-from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.facts import EpisodicGraph, Facts, Vocabulary, in_order, number, unnumber
+from recollect.facts import EpisodicGraph, Facts, Vocabulary
 from recollect.sources.blocks import Block, blocks, event_files, first_lines
 from recollect.sources.fields import split_block
 from recollect.times import GRAINS, TimeAxis, moment, time_bin
@@ -312,8 +312,54 @@ def whole_code(code: str, root: str | None = None) -> str | None:
 
 
 @dataclass
+class _Cells:
+    """Distinct facts by one number each, in order, and how often each was told.
+
+    A number has the digits s, p, o and t, as `facts.number` has them; times count from `first`. Sorted numbers
+    are counted and merged several times as fast as rows in a hash table.
+    """
+
+    sizes: tuple[int, int, int, int] = (1, 1, 1, 1)
+    first: int = 0
+    numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def digits(self) -> list[npt.NDArray[np.int64]]:
+        """The columns s, p, o and t of all cells."""
+        left, columns = self.numbers, []
+        for size in reversed(self.sizes):
+            left, digits = np.divmod(left, size)
+            columns.append(digits)
+        columns[0] += self.first
+        return columns[::-1]
+
+    def number(self, columns: Iterable[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        s, p, o, t = columns
+        _, predicates, entities, times = self.sizes
+        return ((s * predicates + p) * entities + o) * times + (t - self.first)
+
+    def merged(self, rows: list[npt.NDArray[np.int64]], entities: int, predicates: int) -> _Cells:
+        """These cells and rows of s, p, o and t."""
+        times = [t for ids in rows if len(ids) for t in (int(ids[:, 3].min()), int(ids[:, 3].max()))]
+        if len(self.numbers):
+            times += [self.first, self.first + self.sizes[3] - 1]
+        first, last = min(times), max(times)
+        sizes = (entities, predicates, entities, last - first + 1)
+        if math.prod(sizes) >= 2**62:
+            raise UserError(f"{entities:,} entities and {last - first + 1:,} times are too many; keep fewer of one")
+        grown = _Cells(sizes, first)
+        known = self.numbers if (sizes, first) == (self.sizes, self.first) else grown.number(self.digits())
+        new, told = np.unique(np.concatenate([grown.number(ids.T) for ids in rows]), return_counts=True)
+        both = np.concatenate([known, new])
+        order = both.argsort(kind="stable")  # two sorted runs: one merge
+        both, counts = both[order], np.concatenate([self.counts, told])[order]
+        starts = np.flatnonzero(np.diff(both, prepend=-1))
+        return _Cells(sizes, first, both[starts], np.add.reduceat(counts, starts))
+
+
+@dataclass
 class _Tally:
-    """Kept rows counted per (s, p, o, t), and events that were seen; blocks must come in order."""
+    """What all blocks gave, and the events that were seen; blocks must come in order."""
 
     entities: _Names
     predicates: _Names
@@ -321,8 +367,7 @@ class _Tally:
     bytes: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     seen: BitMap64 = field(default_factory=BitMap64)
-    cells: Facts = field(default_factory=lambda: Facts.of([]))  # distinct and in order; t is a bin, still
-    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    cells: _Cells = field(default_factory=_Cells)
     pending: list[npt.NDArray[np.int64]] = field(default_factory=list)
     pending_rows: int = 0
 
@@ -338,30 +383,14 @@ class _Tally:
         self.seen |= here
         self.pending.append(ids)
         self.pending_rows += len(ids)
-        if self.pending_rows >= max(PENDING_ROWS, len(self.cells)):
+        if self.pending_rows >= max(PENDING_ROWS, len(self.cells.numbers)):
             self.count_()
 
     def count_(self) -> None:
-        """Fold the pending rows into the cells: by sorted numbers, far faster than by hash tables."""
-        if not self.pending_rows:
-            return
-        parts = [Facts(torch.from_numpy(ids)) for ids in self.pending]
-        self.pending, self.pending_rows = [], 0
-        first = min(int(part.t.min()) for part in (*parts, self.cells) if len(part))
-        last = max(int(part.t.max()) for part in (*parts, self.cells) if len(part))
-        sizes = {"entity": len(self.entities), "predicate": len(self.predicates), "time": last - first + 1}
-
-        def numbers(facts: Facts) -> npt.NDArray[np.int64]:
-            return number(facts.with_slot("t", facts.t - first), sizes).numpy()
-
-        new, times = np.unique(np.concatenate([numbers(part) for part in parts]), return_counts=True)
-        codes = np.concatenate([numbers(self.cells), new])
-        order = codes.argsort(kind="stable")  # two sorted runs: one merge
-        codes, counts = codes[order], np.concatenate([self.counts, times])[order]
-        starts = np.flatnonzero(np.diff(codes, prepend=-1))
-        self.counts = np.add.reduceat(counts, starts)
-        cells = unnumber(torch.from_numpy(codes[starts]), sizes)
-        self.cells = cells.with_slot("t", cells.t + first)
+        """Fold the pending rows into the cells."""
+        if self.pending_rows:
+            self.cells = self.cells.merged(self.pending, len(self.entities), len(self.predicates))
+            self.pending, self.pending_rows = [], 0
 
 
 def _tell(progress: Progress | None, tally: _Tally) -> None:
@@ -371,53 +400,59 @@ def _tell(progress: Progress | None, tally: _Tally) -> None:
 
 def _graph(tally: _Tally, recipe: EventRecipe, form: Form, name: str) -> EpisodicGraph:
     tally.count_()
-    cells, counts = tally.cells, torch.from_numpy(tally.counts)
+    (s, p, o, t), counts = tally.cells.digits(), tally.cells.counts
     names, dropped = tally.entities.labels, tally.dropped
     if recipe.entities is not None:
-        inside = _among_most_frequent(cells, counts, names, recipe.entities)
+        kept = _most_frequent(s, o, counts, names, recipe.entities)
+        inside = kept[s] & kept[o]
         dropped[INFREQUENT] = int(counts[~inside].sum())
-        cells, counts = cells[inside], counts[inside]
+        s, p, o, t, counts = (column[inside] for column in (s, p, o, t, counts))
     told = {reason: count for reason, count in dropped.items() if count}
-    if not len(cells):
+    if not len(counts):
         why = "; ".join(f"{reason}: {count:,}" for reason, count in told.items()) or "there are none"
         raise UserError(f"no event is left of {tally.rows:,} {form.name} rows ({why}); widen what is kept")
-    entities, new_entity = _vocabulary("entity", names, torch.cat([cells.s, cells.o]))
-    predicates, new_predicate = _vocabulary("predicate", tally.predicates.labels, cells.p)
-    times = TimeAxis.spanning(recipe.grain, [int(cells.t.min()), int(cells.t.max())])
-    ids = Facts.from_columns(
-        new_entity[cells.s], new_predicate[cells.p], new_entity[cells.o], cells.t - times.first
-    ).ids
-    facts = Facts(ids, None, counts.float() if recipe.counts else None)
-    sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(times)}
+    entities, new_entity = _vocabulary("entity", names, s, o)
+    predicates, new_predicate = _vocabulary("predicate", tally.predicates.labels, p)
+    times = TimeAxis.spanning(recipe.grain, [int(t.min()), int(t.max())])
+    # numbered anew by label, so that ids and the order of facts do not depend on the order of rows
+    cells = _Cells((len(entities), len(predicates), len(entities), len(times)), times.first)
+    numbers = cells.number((new_entity[s], new_predicate[p], new_entity[o], t))
+    order = torch.from_numpy(numbers).argsort().numpy()  # faster than numpy's
+    s, p, o, t = replace(cells, numbers=numbers[order], first=0).digits()
+    weight = torch.from_numpy(counts[order].astype(np.float32)) if recipe.counts else None
+    ids = Facts.from_columns(*(torch.from_numpy(column) for column in (s, p, o, t))).ids
     return EpisodicGraph(
         entities,
         predicates,
         times,
-        {"train": in_order(facts, sizes)},
+        {"train": Facts(ids, None, weight)},
         name,
-        duplicates=int(counts.sum()) - len(facts),
+        duplicates=int(counts.sum()) - len(counts),
         rows={"train": tally.rows},
         dropped=told,
     )
 
 
-def _vocabulary(kind: str, names: list[str], codes: Tensor) -> tuple[Vocabulary, Tensor]:
-    """The vocabulary of the codes in use, and the id of every one of them."""
-    used = torch.bincount(codes, minlength=len(names)).nonzero()[:, 0].tolist()
-    vocabulary = Vocabulary.of(kind, (names[code] for code in used))
-    ids = torch.full((len(names),), -1)
-    ids[used] = torch.tensor([vocabulary.index(names[code]) for code in used])
+def _vocabulary(
+    kind: str, names: list[str], *columns: npt.NDArray[np.int64]
+) -> tuple[Vocabulary, npt.NDArray[np.int64]]:
+    """The vocabulary of the numbers in use, and the id of every one of them."""
+    used = np.flatnonzero(np.sum([np.bincount(column, minlength=len(names)) for column in columns], axis=0)).tolist()
+    vocabulary = Vocabulary.of(kind, (names[number] for number in used))
+    ids = np.full(len(names), -1)
+    ids[used] = [vocabulary.index(names[number]) for number in used]
     return vocabulary, ids
 
 
-def _among_most_frequent(cells: Facts, counts: Tensor, names: list[str], entities: int) -> Tensor:
-    """Which cells are among the entities with the most events, ties by label."""
-    busy = torch.zeros(len(names), dtype=torch.int64)
-    busy.index_add_(0, cells.s, counts).index_add_(0, cells.o, counts)
-    order = sorted(range(len(names)), key=lambda code: (-busy[code].item(), names[code]))
-    kept = torch.zeros(len(names), dtype=torch.bool)
+def _most_frequent(
+    s: npt.NDArray[np.int64], o: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], names: list[str], entities: int
+) -> npt.NDArray[np.bool_]:
+    """Which entities have the most events, ties by label."""
+    busy = np.sum([np.bincount(column, weights=counts, minlength=len(names)) for column in (s, o)], axis=0)
+    order = sorted(range(len(names)), key=lambda number: (-busy[number], names[number]))
+    kept = np.zeros(len(names), bool)
     kept[order[:entities]] = True
-    return kept[cells.s] & kept[cells.o]
+    return kept
 
 
 def _common_form(files: Sequence[Path]) -> Form:

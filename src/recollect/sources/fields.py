@@ -151,14 +151,25 @@ def _split(
     """
     last, count, room = wanted[-1], len(wanted), views.shape[1]
     kept, rows, malformed, incomplete = 0, 0, 0, 0
-    field, start, at, filled, gap = 0, 0, 0, 0, False
+    field, start, at, filled, gap, next_wanted = 0, 0, 0, 0, False, wanted[0]
     while at < size:
-        found = _equal(text, at, _TAB) | _equal(text, at, _END)
+        ends = _equal(text, at, _END)
+        found = _equal(text, at, _TAB) | ends
         at += 64
         while found != _U64(0):
-            here = at - 64 + np.int64(_trailing_zeros(found))
+            skipped = min(next_wanted - 1 - field, np.int64(_ones(found)))
+            if skipped > 0:  # pass what is not wanted at once, unless the row ends there
+                rest = found
+                for _ in range(skipped):
+                    rest &= rest - _U64(1)
+                if (found ^ rest) & ends == _U64(0):
+                    field += skipped
+                    found = rest
+                    continue
+            bit = _trailing_zeros(found)
+            here = at - 64 + np.int64(bit)
             found &= found - _U64(1)
-            if filled < count and field == wanted[filled]:
+            if field == next_wanted:
                 length = here - start
                 first, second = _word(text, start), _word(text, start + 8)
                 if length < 8:
@@ -176,12 +187,14 @@ def _split(
                         high[filled] |= _U64(text[place]) & _U64(0x80)
                 gap |= needed[filled] and length == 0
                 filled += 1
+                next_wanted = wanted[filled] if filled < count else -1
             field += 1
-            more = text[here] == _TAB
+            more = (ends >> bit) & _U64(1) == _U64(0)
+            if more and field <= last and not gap:
+                start = here + 1
+                continue
             blank = not more and field == 1 and (here == start or (here == start + 1 and text[start] == 13))
             start = here + 1
-            if more and field <= last and not gap:
-                continue
             while more:  # nothing more is wanted: only count the columns that are left
                 tabs, ends = _equal(text, start, _TAB), _equal(text, start, _END)
                 if ends == _U64(0):
@@ -204,6 +217,6 @@ def _split(
                 kept += 1
                 if kept == room:
                     return -1, rows, malformed, incomplete
-            at, field, filled, gap = start, 0, 0, False
+            at, field, filled, gap, next_wanted = start, 0, 0, False, wanted[0]
             break
     return kept, rows, malformed, incomplete
