@@ -19,6 +19,7 @@ check: $(READY)  ## format, lint, types
 
 bench: $(READY)  ## ratios against references, measured in one run
 	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/events.py
 
 clean:
 	rm -rf $(VENV) recollect-demo

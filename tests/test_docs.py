@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import zipfile
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from conftest import SIZES, generator, own_scores, random_facts
+from recollect import current, dataset, ends, rare, starts
 from recollect.cli import main
 from recollect.indicator import Indicator
 from recollect.models import TensorModel
@@ -46,7 +48,7 @@ def test_readme_python(events):
 def test_readme_commands(events, monkeypatch, capsys):
     commands = [line.partition("#")[0] for block in blocks("README.md", "") for line in block.splitlines()]
     commands = [shlex.split(line) for line in commands if line.startswith("recollect ")]
-    assert len(commands) == 5
+    assert len(commands) == 6
     for words in commands:
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as stopped:
@@ -57,6 +59,39 @@ def test_readme_commands(events, monkeypatch, capsys):
 def test_readme_links():
     for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
         assert (ROOT / target).exists(), target
+
+
+def test_data_page(events, real_data, monkeypatch, capsys):
+    """Every command and every line of Python of docs/data.md, on real files."""
+    (events / "icews").symlink_to(real_data / "icews-raw")
+    (events / "gdelt").mkdir()
+    with zipfile.ZipFile(events / "gdelt" / "sample.zip", "w") as archive:
+        archive.write(real_data / "gdelt-raw" / "20191024143000.export.CSV", "sample.CSV")
+    commands = [line.partition(" #")[0] for block in blocks("docs/data.md", "") for line in block.splitlines()]
+    commands = [shlex.split(line) for line in commands if line.startswith("recollect ")]
+    assert len(commands) == 11
+    for words in commands:
+        # the whole of ICEWS14 takes minutes to learn
+        shortened = [*words, "--epochs", "1", "--rank", "4"] if words[1:3] == ["train", "icews14"] else words
+        monkeypatch.setattr(sys, "argv", shortened)
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code, (words, capsys.readouterr().err)
+    exec(compile("\n".join(blocks("docs/data.md", "python")), "docs/data.md", "exec"), {})
+
+
+def test_data_page_figures(real_data):
+    """The table of views tells what the datasets give."""
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    for column, name in enumerate(("icews-countries", "gdelt2012-countries", "wikidata12k")):
+        graph = dataset(name)
+        figures = {"(all)": len(graph.facts), "`NAME/starts`": len(starts(graph)), "`NAME/ends`": len(ends(graph))}
+        figures["`NAME/rare`"] = len(rare(graph))
+        chi = current(graph)
+        for view, figure in (figures | {"`NAME/current`": f"{len(chi):,}, {len(chi.true()):,} True"}).items():
+            (row,) = [line for line in text.splitlines() if line.startswith(f"| {view} |")]
+            told = row.strip("| ").split(" | ")[2 + column]
+            assert told == (figure if isinstance(figure, str) else f"{figure:,}")
 
 
 def test_contributing_adds_a_model():
