@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recollect.console import byte_progress, plain, print_json, print_pairs, print_rows
+from recollect.console import byte_progress, console, plain, print_json, print_pairs, print_rows
 from recollect.describe import describe, sparkline
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
@@ -85,7 +85,8 @@ def data_show(
         return
     drawn = {"run_lengths", "over_time"}
     print_pairs({name.replace("_", " "): value for name, value in about.items() if name not in drawn})
-    print_pairs({"facts over time": f"{about['from']} {sparkline(about['over_time'])} {about['to']}"})
+    width = max(10, console().width - len(about["from"] + about["to"]) - 22)
+    print_pairs({"facts over time": f"{about['from']} {sparkline(about['over_time'], width)} {about['to']}"})
     print_rows(graph.table(graph.facts[:5]).to_dicts(), False)
 
 

@@ -50,7 +50,7 @@ def print_pairs(pairs: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None)
     for name, value in pairs.items():
         shown = "  ".join(f"{k} {_figure(v)}" for k, v in value.items()) if isinstance(value, dict) else _figure(value)
-        table.add_row(name, plain(shown))
+        table.add_row(name, plain(shown or "–"))
     console().print(table)
 
 

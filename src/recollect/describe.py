@@ -67,10 +67,10 @@ def sparkline(counts: list[int], width: int = 60) -> str:
     """Counts as a row of small bars, neighbours averaged where there are more than `width`.
 
     >>> sparkline([0, 1, 2, 4])
-    ' ▂▄█'
+    '·▂▄█'
     """
     pieces = min(width, len(counts))
     edges = [i * len(counts) // pieces for i in range(pieces + 1)]
     means = [sum(counts[a:b]) / (b - a) for a, b in pairwise(edges)]
     top = max(means, default=0) or 1
-    return "".join(" ▁▂▃▄▅▆▇█"[round(8 * mean / top)] for mean in means)
+    return "".join("·▁▂▃▄▅▆▇█"[round(8 * mean / top)] for mean in means)

@@ -46,6 +46,7 @@ DERIVED: dict[str, Dataset] = {
         make=_icews_countries,
         files={**PUBLISHED["icews05-15"].files, "cameo": CAMEO},
         sizes=(258, 20, 72),
+        cells=63_752,
         licence=PUBLISHED["icews05-15"].licence,
         source="derived from icews05-15",
     ),
