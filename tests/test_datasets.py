@@ -68,8 +68,10 @@ def test_icews_500_form(tmp_path):
 def test_counted_form(tmp_path):
     (tmp_path / "c.tsv").write_text("AFG\t11\tAUL\t2001-08\t1\nAFG\t11\tAUL\t2001-10\t5\n")
     graph = PUBLISHED["icews-country-month"].make({"train": tmp_path / "c.tsv"})
-    assert graph.split("train").weight.tolist() == [1, 5]
+    assert graph.split("train").weight is None
     assert len(graph.times) == 3
+    counted = PUBLISHED["icews-country-month"].make({"train": tmp_path / "c.tsv"}, counts=True)
+    assert counted.split("train").weight.tolist() == [1, 5]
 
 
 INTERVALS = {
@@ -133,7 +135,9 @@ def test_numpy_form(tmp_path):
     counts[0, 1, 2, 13], counts[1, 0, 0, 0] = 7, 1
     np.savez(tmp_path / "y.npz", Y=counts, actors=np.array(["United States", "Curaçao"]))
     (tmp_path / "y.npz").rename(tmp_path / "1995-2000-M.dat")
-    graph = PUBLISHED["icews-schein"].make({"train": tmp_path / "1995-2000-M.dat"})
+    paths = {"train": tmp_path / "1995-2000-M.dat"}
+    assert PUBLISHED["icews-schein"].make(paths).facts.weight is None
+    graph = PUBLISHED["icews-schein"].make(paths, counts=True)
     assert dict(zip(graph.table(graph.facts).rows(), graph.facts.weight.tolist(), strict=True)) == {
         ("United States", "03", "Curaçao", "1996-02"): 7,
         ("Curaçao", "01", "United States", "1995-01"): 1,
@@ -195,7 +199,7 @@ def test_aggregate_by_loops(small_world):
     graph = small_world
     entities = {label: f"group {len(label) % 3}" for label in graph.entities.labels if len(label) % 4}
     predicates = {label: label.split()[0] for label in graph.predicates.labels if label != "Visits"}
-    coarse = aggregate(graph, entities=entities, predicates=predicates, grain="year", since="2000", until="2000")
+    coarse = aggregate(graph, entities=entities, predicates=predicates, grain="year", until="2000", counts=True)
     counts = Counter()
     for s, p, o, t in graph.table(graph.facts).rows():
         if s in entities and o in entities and p in predicates and t < "2001":
@@ -212,7 +216,7 @@ def test_aggregate_of_weights_and_steps():
 
     rows = {"s": ["a", "b", "a"], "p": ["p"] * 3, "o": ["c"] * 3, "t": [0, 24, 48], "w": [2.0, 3.0, 4.0]}
     graph = read(pl.DataFrame(rows), columns={"weight": "w"})
-    merged = aggregate(graph, entities={"a": "x", "b": "x", "c": "c"}, since="24")
+    merged = aggregate(graph, entities={"a": "x", "b": "x", "c": "c"}, since="24", counts=True)
     assert merged.times.labels == ["24", "48"]
     assert merged.facts.weight.tolist() == [3, 4]
 

@@ -189,9 +189,10 @@ def random_rows(dice: random.Random, form: str, n: int):
 
 RECIPES = {
     "default": EventRecipe(),
-    "names by month": EventRecipe(actors="name", predicates="code", grain="month"),
+    "counts": EventRecipe(counts=True),
+    "names by month": EventRecipe(actors="name", predicates="code", grain="month", counts=True),
     "sectors by week, no loops": EventRecipe(actors="sector", grain="week", self_loops=False),
-    "presence of the busiest, in a window": EventRecipe(counts=False, entities=3, since="2012-01-05", until="2018-10"),
+    "the busiest, in a window": EventRecipe(entities=3, since="2012-01-05", until="2018-10"),
     "by year": EventRecipe(predicates="code", grain="year", until="2012"),
 }
 

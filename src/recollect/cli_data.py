@@ -114,7 +114,7 @@ def data_build(
     until: Annotated[str | None, typer.Option(help="Last date, included.")] = None,
     entities: Annotated[int | None, typer.Option(help="Keep only so many entities, the most frequent.")] = None,
     self_loops: Annotated[bool, typer.Option(help="Keep events between an actor and itself.")] = True,
-    counts: Annotated[bool, typer.Option("--counts/--presence", help="Weigh facts by their events, or not.")] = True,
+    counts: Annotated[bool, typer.Option("--counts/--presence", help="Weigh facts by their events, or not.")] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:

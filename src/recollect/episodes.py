@@ -85,11 +85,12 @@ def aggregate(
     grain: str | None = None,
     since: str | None = None,
     until: str | None = None,
+    counts: bool = False,
 ) -> EpisodicGraph:
     """The facts of all splits told more coarsely: entities and predicates by group, times by a coarser grain.
 
     A label that a mapping leaves out loses its facts, and so do times before `since` and after `until` (both
-    at the new grain, both included). Equal facts are merged; the weight of one is that of all it stands for.
+    at the new grain, both included). Equal facts are merged; with `counts` one weighs as much as all it stands for.
     """
     told = graph.facts.true()
     kept = torch.ones(len(told), dtype=torch.bool)
@@ -105,11 +106,12 @@ def aggregate(
     if not kept.any():
         raise UserError(f"no fact of {graph.name} is left; check the groups and the dates")
     facts = Facts.from_columns(*(columns[slot][kept] for slot in SLOTS))
-    weights = (told.weight if told.weight is not None else torch.ones(len(told)))[kept]
     sizes = {**{kind: len(new) for kind, new in vocabularies.items()}, "time": len(axis)}
-    _, inverse = number(facts, sizes).unique(return_inverse=True)
-    merged = distinct(facts, sizes)
-    weight = torch.zeros(len(merged)).index_add_(0, inverse, weights)
+    merged, weight = distinct(facts, sizes), None
+    if counts:
+        weights = (told.weight if told.weight is not None else torch.ones(len(told)))[kept]
+        _, inverse = number(facts, sizes).unique(return_inverse=True)
+        weight = torch.zeros(len(merged)).index_add_(0, inverse, weights)
     outside = int((~kept).sum())
     return _only_used(
         EpisodicGraph(

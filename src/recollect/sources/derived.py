@@ -25,7 +25,7 @@ def country_of(entities: Vocabulary) -> dict[str, str]:
     return {label: places.get(label, label) for label in entities.labels if label in places or label in regions}
 
 
-def _icews_countries(paths: Paths) -> EpisodicGraph:
+def _icews_countries(paths: Paths, counts: bool = False) -> EpisodicGraph:
     """ICEWS by country, CAMEO root and month in the paper's shape: 258 countries and regions × 20 × 72."""
     graph = PUBLISHED["icews05-15"].make({role: path for role, path in paths.items() if role != "cameo"})
     roots = name_roots(paths["cameo"])
@@ -36,13 +36,14 @@ def _icews_countries(paths: Paths) -> EpisodicGraph:
         grain="month",
         since="2005-01",
         until="2010-12",
+        counts=counts,
     )
     return replace(most_frequent(graph, 258), duplicates=0, rows={}, dropped={})
 
 
 DERIVED: dict[str, Dataset] = {
     "icews-countries": Dataset(
-        about="ICEWS 2005 to 2010 by country, CAMEO root and month, from icews05-15: the paper's shape, with counts",
+        about="ICEWS 2005 to 2010 by country, CAMEO root and month, from icews05-15: the paper's shape",
         make=_icews_countries,
         files={**PUBLISHED["icews05-15"].files, "cameo": CAMEO},
         sizes=(258, 20, 72),

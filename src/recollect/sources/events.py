@@ -97,7 +97,7 @@ class EventRecipe:
     until: str | None = None  # included
     entities: int | None = None  # keep so many, the most frequent
     self_loops: bool = True
-    counts: bool = True  # the number of events as the weight of a fact; else only presence
+    counts: bool = False  # the number of its events as the weight of a fact; else only presence
 
     def __post_init__(self) -> None:
         for name, choices in (("actors", tuple(ICEWS.actors)), ("predicates", ("code", "name", "root"))):

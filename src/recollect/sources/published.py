@@ -83,10 +83,9 @@ def _ids_and_hours(paths: Paths) -> EpisodicGraph:
     return read(dict(paths), columns={"subject": 0, "predicate": 1, "object": 2, "time": 3}, grain="ordinal")
 
 
-def _counted(paths: Paths) -> EpisodicGraph:
-    return read(
-        paths["train"], columns={"subject": 0, "predicate": 1, "object": 2, "time": 3, "weight": 4}, grain="month"
-    )
+def _counted(paths: Paths, counts: bool = False) -> EpisodicGraph:
+    columns = {"subject": 0, "predicate": 1, "object": 2, "time": 3} | ({"weight": 4} if counts else {})
+    return read(paths["train"], columns=columns, grain="month")
 
 
 def _intervals(paths: Paths) -> EpisodicGraph:
@@ -172,27 +171,27 @@ def _next_day(day: str) -> str:
     return str(np.datetime64(day) + 1)
 
 
-def _numpy_archive(paths: Paths) -> EpisodicGraph:
+def _numpy_archive(paths: Paths, counts: bool = False) -> EpisodicGraph:
     """Counts Y[actor, actor, action, month] of a numpy archive, `actors` by name, months from January 1995."""
     path = paths["train"]
     try:
         with np.load(path) as archive:  # refuses whatever would have to be executed
-            counts = archive["Y"]
+            told = archive["Y"]
             actors = [str(name) for name in archive["actors"].tolist()]
-            actions = _action_labels(archive, counts.shape[2])
+            actions = _action_labels(archive, told.shape[2])
     except (KeyError, ValueError, OSError, IndexError, AttributeError) as error:
         raise UserError(f"{path}: not a numpy archive of Y and actors that can be read safely ({error})") from error
-    if counts.ndim != 4 or counts.shape[0] != len(actors) or counts.shape[1] != len(actors):
+    if told.ndim != 4 or told.shape[:2] != (len(actors), len(actors)):
         raise UserError(
-            f"{path}: Y has shape {counts.shape}; wanted actors × actors × actions × months, {len(actors)} actors"
+            f"{path}: Y has shape {told.shape}; wanted actors × actors × actions × months, {len(actors)} actors"
         )
-    subject, object_, action, month = counts.nonzero()
+    subject, object_, action, month = told.nonzero()
     first = time_bin("1995-01", "month") or 0
     return _of_cells(
         {"entity": actors, "predicate": actions},
-        TimeAxis("month", first, counts.shape[3]),
+        TimeAxis("month", first, told.shape[3]),
         torch.from_numpy(np.stack([subject, action, object_, month], axis=1)),
-        torch.from_numpy(counts[subject, object_, action, month].astype(np.float32)),
+        torch.from_numpy(told[subject, object_, action, month].astype(np.float32)) if counts else None,
     )
 
 
@@ -345,7 +344,7 @@ PUBLISHED: dict[str, Dataset] = {
     ),
     **{
         name: Dataset(
-            about=f"ICEWS countries by month with counts, {years}",
+            about=f"ICEWS countries by month, {years}; counts=True weighs facts by their events",
             make=_numpy_archive,
             files={"train": file},
             licence=_ICEWS_TERMS,
@@ -375,7 +374,7 @@ PUBLISHED: dict[str, Dataset] = {
         )
     },
     "icews-country-month": Dataset(
-        about="ICEWS countries by month with counts, 1991 to 2013, CAMEO roots 10 to 20",
+        about="ICEWS countries by month, 1991 to 2013, CAMEO roots 10 to 20; counts=True weighs facts by their events",
         make=_counted,
         files={
             "train": File(
