@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import settings
 
 from recollect import EpisodicGraph, Facts, dataset
+from recollect.cli import main
 from recollect.models import FORMS, MODELS, TensorModel
 
 # a busy machine is no failure; the default search stays the same on every run
@@ -37,6 +39,21 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("real data: set RECOLLECT_DATA to a folder that holds it, such as one with icews14/")
     return Path(folder)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command in this process: (exit code, standard output, standard error)."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["recollect", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return call
 
 
 def generator(seed: int = 0) -> torch.Generator:

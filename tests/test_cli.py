@@ -16,24 +16,8 @@ import pytest
 import torch
 
 from recollect import UserError, load
-from recollect.cli import main
 
 TRAIN = ["--model", "complex", "--rank", "4", "--epochs", "3", "--validate-every", "1", "--batch-size", "128"]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command in this process: (exit code, standard output, standard error)."""
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recollect", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

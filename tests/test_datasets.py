@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from scipy.io import savemat
 
 from recollect import UserError, aggregate, dataset, read
-from recollect.cli import main
 from recollect.describe import describe
 from recollect.facts import Vocabulary
 from recollect.sources import DATASETS
@@ -272,19 +270,6 @@ def test_describe_by_loops(small_world):
 
 
 # the command line
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recollect", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "300")
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def test_show_prints_a_chart_and_saves_a_figure(run, tmp_path):
