@@ -214,6 +214,13 @@ def test_cut_connections_resume(publisher, file, etag):
     assert heard[-1] == (len(BODY), len(BODY))
 
 
+def test_many_cuts_are_no_reason_to_give_up(publisher, file):
+    few = len(BODY) // 20
+    publisher.answers = [Answer(cut=few)]
+    assert fetch(file).read_bytes() == BODY
+    assert len(publisher.seen) == -(-len(BODY) // few)
+
+
 def test_silence_is_a_cut(publisher, file, monkeypatch):
     monkeypatch.setattr(fetch_module, "TIMEOUT", 0.2)
     publisher.answers = [Answer(hold=2 * CHUNK + 1), Answer()]

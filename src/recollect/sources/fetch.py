@@ -146,9 +146,10 @@ def _bring(file: File, url: str, place: Path, progress: Progress | None) -> None
 
 def _download(file: File, url: str, part: Path, progress: Progress | None) -> bool:
     """Bring the body of `url` to `part`, going on where an earlier attempt was cut; True if it was pieced together."""
-    etag, trouble = None, ""
-    for pause in (0.0, *PAUSES):
-        time.sleep(pause)
+    etag, trouble, most, tries = None, "", 0, 0
+    while tries <= len(PAUSES):
+        time.sleep(PAUSES[tries - 1] if tries else 0.0)
+        tries += 1
         certain = etag or file.sha1  # the server or the checksum can tell whether the pieces belong together
         start = part.stat().st_size if certain and part.exists() else 0
         try:
@@ -166,6 +167,8 @@ def _download(file: File, url: str, part: Path, progress: Progress | None) -> bo
                 raise UserError(f"{url} cannot be downloaded ({trouble}); {_remedy(file)}") from error
         except _CutError as cut:
             trouble = str(cut)
+            had = part.stat().st_size if part.exists() else 0
+            most, tries = max(most, had), 1 if had > most else tries  # whoever gets on may go on
     raise UserError(f"{url} cannot be downloaded ({trouble}); try again later, or {_remedy(file)}")
 
 
