@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +79,9 @@ INTERVALS = {
     "0\t0\t1\t2001-05-##\t2002-##-##\n"  # inside the first
     "1\t1\t0\t2004-02-03\t####-##-##\n"  # still holds
     "1\t0\t0\t####-##-##\t918-##-##\n"  # known at its end
-    "0\t1\t1\t2003-##-##\t2001-##-##\n",  # reversed
+    "0\t1\t1\t2003-##-##\t2001-##-##\n"  # reversed
+    "0\t1\t1\t-044-##-##\t2001-##-##\n"  # before Christ
+    "0\t1\t1\t1999-##-##\t20##-##-##\n",  # a year that is half known
     "valid": "0\t0\t1\t2003-##-##\t2004-##-##\n",  # 2003 is in train too
     "test": "2\t0\t1\t####-##-##\t####-##-##\n0\t0\t1\t2004-##-##\t2004-##-##\n",  # unknown; 2004 is in valid too
 }
@@ -92,7 +96,7 @@ def test_interval_form(tmp_path, maps):
         paths["entity"].write_text(f"{b}\t1\n{a}\t0\n{c}\t2\n")
         paths["predicate"].write_text(f"{p}\t0\n{q}\t1\n")
     graph = PUBLISHED["wikidata12k"].make(paths)
-    assert graph.rows == {"train": 5, "valid": 1, "test": 2}
+    assert graph.rows == {"train": 7, "valid": 1, "test": 2}
     assert labelled(graph, "train") == {
         *((a, p, b, f"{y}") for y in (2000, 2001, 2002)),
         (b, q, a, "2004"),
@@ -100,7 +104,12 @@ def test_interval_form(tmp_path, maps):
     }
     assert labelled(graph, "valid") == {(a, p, b, "2003")}
     assert labelled(graph, "test") == {(a, p, b, "2004")}
-    assert graph.dropped == {"start after end": 1, "neither start nor end known": 1, "fact is in a later split too": 2}
+    assert graph.dropped == {
+        "unreadable year": 2,
+        "start after end": 1,
+        "neither start nor end known": 1,
+        "fact is in a later split too": 2,
+    }
     assert graph.duplicates == 2
 
 
@@ -140,8 +149,9 @@ def test_numpy_form(tmp_path):
         ("United States", "03", "Curaçao", "1996-02"): 7,
         ("Curaçao", "01", "United States", "1995-01"): 1,
     }
-    np.savez(tmp_path / "named.npz", Y=counts, actors=np.array(["a", "b"]), actions=np.array(["X", "Y", "Z"]))
-    assert PUBLISHED["icews-schein-2013"].make({"train": tmp_path / "named.npz"}).predicates.labels == ("X", "Y", "Z")
+    np.savez(tmp_path / "named.npz", Y=counts, actors=np.array([b"a", b"b"]), actions=np.array(["X", "Y", "Z"]))
+    named = PUBLISHED["icews-schein-2013"].make({"train": tmp_path / "named.npz"})
+    assert (named.entities.labels, named.predicates.labels) == (("a", "b"), ("X", "Y", "Z"))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +159,8 @@ def test_numpy_form(tmp_path):
     [
         ({"Y": np.zeros((2, 2, 1, 1))}, "that can be read safely"),
         ({"Y": np.zeros((2, 3, 1, 1)), "actors": np.array(["a", "b"])}, r"Y has shape \(2, 3, 1, 1\)"),
+        ({"Y": np.zeros((2, 2, 1, 1)), "actors": np.array(["a", "a"])}, r"Y has shape \(2, 2, 1, 1\).* 1 actors"),
+        ({"Y": np.zeros(3), "actors": np.array(["a", "b"])}, "that can be read safely"),
         ({"Y": np.zeros((2, 2, 1, 1)), "actors": np.array(["a", {}], object)}, "that can be read safely"),
     ],
 )
@@ -223,7 +235,9 @@ def test_aggregate_of_weights_and_steps():
     ("told", "complaint"),
     [
         ({"grain": "day"}, "months cannot be told by day; choose a coarser grain than month"),
-        ({"since": "soon"}, "cannot read 'soon' as a month"),
+        ({"grain": "decade"}, "unknown grain 'decade'; choose one of year, month"),
+        ({"since": "soon"}, "cannot read 'soon' as a time; wanted a date like"),
+        ({"since": "2001", "until": "2000-05"}, "nothing lies between 2001 and 2000-05"),
         ({"since": "2030-01"}, "no time lies between 2030-01 and None; the record runs from 2000-01 to 2001-12"),
         ({"entities": {}}, "no fact of world is left"),
     ],
@@ -282,6 +296,36 @@ def test_show_prints_a_chart_and_saves_a_figure(run, tmp_path):
     assert code == 2
     assert "world.xyz: cannot be drawn" in err
     assert not (tmp_path / "world.xyz").exists()
+    assert "none is no folder" in run("data", "show", "world", "--figure", tmp_path / "none" / "w.png")[2]
+
+
+def test_show_tells_true_from_false(run):
+    shown = json.loads(run("data", "show", "world/current", "--json")[1])
+    assert shown["true"] == shown["current"] < shown["facts"]["train"]
+    assert "False" in run("data", "show", "world/current")[1]
+
+
+def test_a_name_comes_before_a_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "world").mkdir()
+    (tmp_path / "world" / "train.txt").write_text("a\tp\tb\t2014-01-01\n")
+    assert json.loads(run("data", "show", "world", "--json")[1])["entities"] == 243
+    assert json.loads(run("data", "show", "./world", "--json")[1])["entities"] == 2
+
+
+def test_a_data_folder_that_is_none(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path / "nowhere"))
+    code, _, err = run("data", "show", "icews14")
+    assert code == 2
+    assert "nowhere', which is no folder; correct it or unset it" in err
+    assert run("data", "list")[0] == 0
+
+
+def test_output_that_cannot_show_a_label():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "recollect", "data", "show", "world"]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_fetch_says_where_files_are(run, monkeypatch, tmp_path):
@@ -310,8 +354,9 @@ def test_build_twice_gives_the_same_bytes(run, tmp_path):
     reports = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        words = ("data", "build", tmp_path / "*.tab", "--predicates", "name", "--out", tmp_path / name / "g", "--json")
-        code, out, err = run(*words) if "name" not in words else run(*(w if w != "name" else "code" for w in words))
+        code, out, err = run(
+            *("data", "build", tmp_path / "*.tab", "--predicates", "code", "--out", tmp_path / name / "g", "--json")
+        )
         assert (code, err) == (0, "")
         reports.append(json.loads(out))
     a, b = reports
@@ -337,7 +382,7 @@ def test_build_twice_gives_the_same_bytes(run, tmp_path):
     ("words", "complaint"),
     [
         (["--actors", "planets"], "unknown actors 'planets'"),
-        (["--since", "soon"], "cannot read 'soon' as a date"),
+        (["--since", "soon"], "cannot read 'soon' as a time"),
         (["--grain", "hour"], "dated by day"),
         ([], "no event files here"),
     ],
@@ -352,12 +397,17 @@ def test_builds_that_are_refused(run, tmp_path, words, complaint):
 def test_nothing_is_replaced_unasked(run, tmp_path):
     (tmp_path / "g").mkdir()
     (tmp_path / "g" / "precious").write_text("x")
+    (tmp_path / "x.tab").write_text("not even looked at")
     for words in (["build", tmp_path / "x.tab"], ["export", "world"]):
         code, _, err = run("data", *words, "--out", tmp_path / "g")
         assert code == 2
         assert "exists; choose another --out" in err
-        code, _, err = run("data", "export", "world", "--out", tmp_path / "g", "--force")
+        code, _, err = run("data", *words, "--out", tmp_path / "g", "--force")
         assert code == 2
+        assert "exists and is no graph, so it is not replaced" in err
+        code, _, err = run("data", *words, "--out", tmp_path / "x.tab" / "g")
+        assert code == 2
+        assert "is not a directory; choose another --out" in err
     assert (tmp_path / "g" / "precious").read_text() == "x"
 
 
@@ -389,7 +439,7 @@ def test_real_counts(real_data, run, name):
     shown = json.loads(out)
     entry = DATASETS[name]
     assert shown["rows"] == entry.rows
-    assert (shown["entities"], shown["predicates"], shown["times"]) == (entry.sizes or (12_554, 24, 2_002))
+    assert (shown["entities"], shown["predicates"], shown["times"]) == entry.sizes
     if name == "wikidata12k":
         assert shown["dropped"]["start after end"] == 10
     else:
@@ -408,7 +458,7 @@ def test_readme_counts_are_the_entries(real_data):
             entry = folders[match[1]]
             assert list(entry.rows.values()) == [int(n.replace(",", "")) for n in match[2].split("/")]
             sizes = [int(n.replace(",", "")) for n in (match[3], match[4])]
-            assert list((entry.sizes or (12_554, 24))[:2]) == sizes
+            assert list(entry.sizes[:2]) == sizes
             if match[5] != "years":
                 assert entry.sizes[2] == int(match[5].replace(",", ""))
             found += 1
@@ -481,4 +531,3 @@ def test_a_changed_file_of_a_real_dataset_is_refused(real_data, tmp_path, monkey
     monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
     with pytest.raises(UserError, match=r"icews_2014_valid\.txt.* 8,941 rows"):
         dataset("icews14")
-    assert replace(DATASETS["icews14"].files["valid"], sha1=None)  # the entry itself stays as published

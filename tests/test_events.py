@@ -299,8 +299,8 @@ def test_other_complaints(tmp_path):
         ({"actors": "planets"}, "unknown actors 'planets'; choose one of name, country, sector"),
         ({"predicates": "x"}, "unknown predicates 'x'; choose one of code, name, root"),
         ({"grain": "hour"}, "dated by day"),
-        ({"since": "soon"}, "cannot read 'soon' as a date"),
-        ({"until": "2018-10-04T12:00"}, "cannot read '2018-10-04T12:00' as a date"),
+        ({"since": "soon"}, "cannot read 'soon' as a time; wanted a date like"),
+        ({"since": "2019", "until": "2018-10"}, "nothing lies between 2019 and 2018-10"),
         ({"entities": 0}, "wanted at least 1"),
     ],
 )

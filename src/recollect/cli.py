@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ from recollect import demo as show
 from recollect.bundle import ABOUT, remove_checkpoint
 from recollect.cli_data import Columns, Data, Grain, InclusiveEnd, Json, Static, graph_of
 from recollect.cli_data import app as data_app
-from recollect.console import console, plain, print_json, print_rows
+from recollect.console import check_place, console, plain, print_json, print_rows
 from recollect.episodes import most_frequent, split_by_time, split_randomly
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
@@ -45,6 +46,9 @@ CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
 
 def main() -> None:
     """Run the command line; a mistake of the user's is one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may lack the signs of a label
     try:
         app()
     except UserError as error:
@@ -74,7 +78,7 @@ def demo(
     Example: `recollect demo`
     """
     shown = console()
-    _check_place(out)
+    check_place(out)
     learning = show.start(seed)
     graph = learning.graph
     sizes = graph.sizes
@@ -278,7 +282,7 @@ def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
         raise UserError("--resume continues a run and --force discards it; give one of them")
     if not out.name:
         raise UserError(f"--out {str(out)!r} names no directory that could be made; give one like world.memory")
-    _check_place(out)
+    check_place(out)
     if out.exists() and not (out / ABOUT).is_file():
         raise UserError(f"{out} exists and is not a memory; choose another --out")
     if out.exists() and resume:
@@ -289,19 +293,6 @@ def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
     if partial.exists() and not (resume or force):
         raise UserError(f"{partial} is an unfinished run; continue it with --resume or discard it with --force")
-
-
-def _check_place(out: Path) -> None:
-    """Refuse, before any work, a place that could not be written to in the end."""
-    nearest = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
-    if not nearest.is_dir() or (out.is_symlink() and not out.exists()):
-        raise UserError(f"{out}: cannot be made, for {nearest} is not a directory; choose another --out")
-    probe = nearest / f".{out.name}.partial.try"  # as long as the longest name that will be used
-    try:
-        probe.mkdir()
-        probe.rmdir()
-    except OSError as error:
-        raise UserError(f"{out}: cannot be made in {nearest} ({error.strerror}); choose another --out") from error
 
 
 def _run(learning: Learning, partial: Path) -> None:

@@ -6,19 +6,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import polars as pl
 import typer
 
-from recollect.console import byte_progress, console, plain, print_json, print_pairs, print_rows
+from recollect.console import byte_progress, check_place, console, plain, print_json, print_pairs, print_rows
 from recollect.describe import describe, sparkline
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
-from recollect.plots import graph_overview
+from recollect.plots import check_figure, graph_overview
 from recollect.sources import DATASETS, dataset, find_dataset
 from recollect.sources.blocks import event_files
 from recollect.sources.cameo import code_names
 from recollect.sources.derived import VIEWS
 from recollect.sources.events import EventRecipe, read_events
-from recollect.sources.exchange import FORMATS, write_graph
+from recollect.sources.exchange import FORMATS, is_export, write_graph
 from recollect.sources.fetch import fetch, locate
 from recollect.sources.published import CAMEO, Dataset
 from recollect.sources.tables import read
@@ -33,7 +34,7 @@ Grain = Annotated[str | None, typer.Option(help="Time grain: year, month, week, 
 InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="A fact still holds in its end.")]
 Static = Annotated[bool, typer.Option("--static", help="Read triples without time.")]
 Data = Annotated[
-    str, typer.Argument(help="A dataset, a view of one (NAME/starts), a file, or a folder with train/valid/test files.")
+    str, typer.Argument(help="A dataset, a view of one (NAME/starts), or the path of a file, a folder or a graph.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the graph that is at --out.")]
 
@@ -76,6 +77,8 @@ def data_show(
 
     Example: `recollect data show icews-countries --figure countries.png`
     """
+    if figure is not None:
+        check_figure(figure)
     graph = graph_of(data, columns, grain, static, inclusive_end)
     about = describe(graph)
     if figure is not None:
@@ -87,7 +90,11 @@ def data_show(
     print_pairs({name.replace("_", " "): value for name, value in about.items() if name not in drawn})
     width = max(10, console().width - len(about["from"] + about["to"]) - 22)
     print_pairs({"facts over time": f"{about['from']} {sparkline(about['over_time'], width)} {about['to']}"})
-    print_rows(graph.table(graph.facts[:5]).to_dicts(), False)
+    few = graph.facts[:5]
+    extras = {extra: getattr(few, extra).tolist() for extra in ("value", "weight") if getattr(few, extra) is not None}
+    print_rows(
+        graph.table(few).with_columns(**{name: pl.Series(told) for name, told in extras.items()}).to_dicts(), False
+    )
 
 
 @app.command("fetch")
@@ -100,7 +107,11 @@ def data_fetch(
     Example: `recollect data fetch icews14 wikidata12k`
     """
     entries = {name: find_dataset(name) for name in names}
-    print_rows([row for name, entry in entries.items() for row in _fetch(name, entry)], as_json)
+    rows = [row for name, entry in entries.items() for row in _fetch(name, entry)]
+    if rows or as_json:
+        print_rows(rows, as_json)
+    else:
+        typer.echo(f"{', '.join(names)}: nothing to fetch")
 
 
 @app.command("build")
@@ -181,6 +192,8 @@ def data_export(
 
     Example: `recollect data export icews14 --format nquads --out icews14.rdf`
     """
+    if format not in FORMATS:
+        raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
     _check_out(out, force)
     graph = graph_of(data, columns, grain, static, inclusive_end)
     write_graph(graph, out, format, overwrite=force)
@@ -192,15 +205,17 @@ def data_export(
 
 
 def graph_of(data: str, columns: str | None, grain: str | None, static: bool, inclusive_end: bool) -> EpisodicGraph:
-    """A named dataset, or what a file or folder holds."""
-    if data.partition("/")[0] in DATASETS and not Path(data).exists():
-        entry = find_dataset(data)
+    """A named dataset, or what a file or folder holds; ./NAME is a folder even where a dataset has that name."""
+    if data.partition("/")[0] in DATASETS:
         if columns or grain or static or inclusive_end:
-            raise UserError(f"{data} is a dataset, not a file; leave out what tells how to read a file")
-        list(_fetch(data, entry))
-        return dataset(data)
-    if not Path(data).exists():
-        raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
+            raise UserError(
+                f"{data} is a dataset; leave out what tells how to read a file, or write ./{data} for yours"
+            )
+        with byte_progress() as (bar, task):
+            bar.update(task, description=plain(data))
+            return dataset(data, progress=lambda done, total: bar.update(task, completed=done, total=total))
+    if not data or not Path(data).exists():
+        raise UserError(f"{data!r}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
     return read(data, columns=_parse_columns(columns), grain=grain, static=static, inclusive_end=inclusive_end)
 
 
@@ -235,7 +250,7 @@ def _whereabouts(entry: Dataset) -> str:
     try:
         missing = [file for file in entry.files.values() if locate(file) is None]
     except UserError:
-        return "another variant"
+        return "refused"
     if not missing:
         return "here"
     return "to fetch" if all(file.url for file in missing) else "to be given"
@@ -244,6 +259,9 @@ def _whereabouts(entry: Dataset) -> str:
 def _check_out(out: Path, force: bool) -> None:
     if out.exists() and not force:
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
+    if out.exists() and not is_export(out):
+        raise UserError(f"{out} exists and is no graph, so it is not replaced; choose another --out")
+    check_place(out)
 
 
 def _parse_columns(text: str | None) -> dict[str, str | int]:

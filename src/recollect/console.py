@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -20,6 +21,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Table
+
+from recollect.errors import UserError
 
 
 def console(**options: Any) -> Console:
@@ -63,6 +66,19 @@ def _figure(value: Any) -> str:
         case float():
             return f"{value:.3g}"
     return str(value)
+
+
+def check_place(out: Path) -> None:
+    """Refuse, before any work, a place that could not be written to in the end."""
+    nearest = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
+    if not nearest.is_dir() or (out.is_symlink() and not out.exists()):
+        raise UserError(f"{out}: cannot be made, for {nearest} is not a directory; choose another --out")
+    probe = nearest / f".{out.name}.partial.try"  # as long as the longest name that will be used
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise UserError(f"{out}: cannot be made in {nearest} ({error.strerror}); choose another --out") from error
 
 
 @contextmanager

@@ -17,8 +17,9 @@ BUSIEST = 5
 def describe(graph: EpisodicGraph) -> dict[str, Any]:
     """Figures of a graph as plain numbers, ready for JSON.
 
-    Density is the share of all cells that are facts. A fact is seen once if no other time has its triple. A
-    run is a block of consecutive times of one triple.
+    All figures but the first are of true facts. Density is the share of all cells that are. A fact is seen once
+    if no other time has its triple. A run is a block of consecutive times of one triple; `run_lengths` tells how
+    many are of length 1, 2, ….
     """
     facts = distinct(graph.facts.true(), graph.sizes)
     times = len(graph.times)
@@ -33,6 +34,7 @@ def describe(graph: EpisodicGraph) -> dict[str, Any]:
         "times": times,
         "rows": dict(graph.rows) or {name: len(part) for name, part in graph.splits.items()},
         "facts": {name: len(part) for name, part in graph.splits.items()},
+        "true": len(facts),
         "duplicates": graph.duplicates,
         "dropped": dict(graph.dropped),
         "grain": graph.times.grain,

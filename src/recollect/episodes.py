@@ -11,7 +11,7 @@ from torch import Tensor
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct, in_order, number
 from recollect.seeds import seeded
-from recollect.times import TimeAxis, time_bin
+from recollect.times import GRAINS, TimeAxis, check_limits, time_bin, within
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def most_frequent(graph: EpisodicGraph, entities: int) -> EpisodicGraph:
         inside = part[(new_id[part.s] >= 0) & (new_id[part.o] >= 0)]
         return inside.with_slot("s", new_id[inside.s]).with_slot("o", new_id[inside.o])
 
-    return replace(graph, entities=labels, splits={name: renumber(part) for name, part in graph.splits.items()})
+    splits = {name: renumber(part) for name, part in graph.splits.items()}
+    return replace(graph, entities=labels, splits=splits, duplicates=0, rows={}, dropped={})
 
 
 def aggregate(
@@ -140,15 +141,15 @@ def _coarse_times(
 ) -> tuple[Tensor, TimeAxis]:
     """The new index of every time, −1 outside the limits, and the axis they lie on."""
     grain = grain or old.grain
+    if grain not in GRAINS:
+        raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
     bins = [time_bin(label, grain) for label in old.labels]
     if None in bins:
         raise UserError(f"{old.grain}s cannot be told by {grain}; choose a coarser grain than {old.grain}")
-    limits = [None if label is None else time_bin(label, grain) for label in (since, until)]
-    for label, limit in zip((since, until), limits, strict=True):
-        if label is not None and limit is None:
-            raise UserError(f"cannot read {label!r} as a {grain}; write it at that grain or finer")
-    first, last = limits
-    inside = [b for b in bins if b is not None and (first is None or b >= first) and (last is None or b <= last)]
+    check_limits(since, until, old.grain)
+    inside = [
+        b for label, b in zip(old.labels, bins, strict=True) if b is not None and within(label, since, until, old.grain)
+    ]
     if not inside:
         raise UserError(
             f"no time lies between {since} and {until}; the record runs from {old.label(0)} "

@@ -251,7 +251,7 @@ class EpisodicGraph:
         return pl.DataFrame({name: self.axis(slot).take(facts.column(slot)) for slot, name in SLOT_NAMES.items()})
 
     def with_splits(self, splits: Mapping[str, Facts]) -> EpisodicGraph:
-        return replace(self, splits=splits)
+        return replace(self, splits=splits, rows=self.rows if splits.keys() == self.rows.keys() else {})
 
     @cached_property
     def fingerprint(self) -> str:

@@ -56,27 +56,40 @@ def graph_overview(about: dict[str, Any], path: Path) -> None:
     """What `describe` tells of a graph: facts over time, busiest predicates and entities, lengths of runs."""
     figure = figure_class()(figsize=(10, 6.5), dpi=150, layout="constrained")
     over_time, busy_predicates, busy_entities, lengths = figure.subplots(2, 2).ravel()
-    over_time.fill_between(range(about["times"]), about["over_time"], color=BLUE, alpha=0.6, linewidth=0, step="mid")
-    ends = [0, about["times"] - 1] if about["times"] > 1 else [0]
-    over_time.set_xticks(ends, [about["from"], about["to"]][: len(ends)])
+    over_time.stairs(about["over_time"], fill=True, color=BLUE, alpha=0.6)
+    ends = {0.5: about["from"], about["times"] - 0.5: about["to"]}
+    over_time.set_xticks(list(ends), list(ends.values()))
     over_time.set(title="facts over time", ylim=(0, None))
     for axes, title in ((busy_predicates, "busiest predicates"), (busy_entities, "busiest entities")):
         counts = about[title.replace(" ", "_")]
         labels = [label if len(label) <= 32 else label[:31] + "…" for label in counts]
         axes.barh(range(len(counts)), counts.values(), color=BLUE)
+        axes.locator_params(axis="x", nbins=4)
         axes.set_yticks(range(len(counts)), [label.replace("$", r"\$") for label in labels])
         axes.invert_yaxis()
         axes.set_title(title)
     lengths.plot(range(1, len(about["run_lengths"]) + 1), about["run_lengths"], ".", color=ORANGE)
-    lengths.set(xscale="log", yscale="log", title="runs", xlabel=f"length ({about['grain']}s)", ylabel="how many")
+    lengths.set(
+        xscale="log",
+        yscale="log",
+        title="runs",
+        xlabel=f"length ({'step' if about['grain'] == 'ordinal' else about['grain']}s)",
+        ylabel="how many",
+    )
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     sizes = f"{about['entities']:,} entities × {about['predicates']:,} predicates × {about['times']:,} times"
-    figure.suptitle(f"{about['name']}: {sum(about['facts'].values()):,} facts, {sizes}".replace("$", r"\$"))
-    try:
-        figure.savefig(path)
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: cannot be drawn ({error}); give a name that ends in .png, .svg or .pdf") from error
+    figure.suptitle(f"{about['name']}: {about['true']:,} facts, {sizes}".replace("$", r"\$"))
+    figure.savefig(path)
+
+
+def check_figure(path: Path) -> None:
+    """Refuse, before any work, a figure that could not be drawn in the end."""
+    figure_class()
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"{path}: cannot be drawn; give a name that ends in .png, .svg or .pdf")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: {path.parent} is no folder; make it, or choose another place")
 
 
 def figure_class() -> Any:

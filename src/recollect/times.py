@@ -133,6 +133,37 @@ def time_key(label: str, grain: str) -> int | None:
     return (read[0] - datetime.min) // timedelta(microseconds=1) if (read := moment(label)) else None
 
 
+def within(label: str, since: str | None, until: str | None, grain: str) -> bool:
+    """Whether a time of some grain lies between two others, both included, each taken as long as it is told.
+
+    >>> within("2014-03-05", "2014-03", "2014", "day"), within("2014-03", None, "2014-02-28", "month")
+    (True, False)
+    """
+    for limit, sign in ((since, 1), (until, -1)):
+        if limit is not None:
+            common = _coarser(grain, limit)
+            at, edge = time_bin(label, common), time_bin(limit, common)
+            if at is None or edge is None or sign * (at - edge) < 0:
+                return False
+    return True
+
+
+def check_limits(since: str | None, until: str | None, grain: str) -> None:
+    """Refuse limits that cannot be read or leave nothing between them."""
+    for limit in (since, until):
+        if limit is not None and time_bin(limit, _coarser(grain, limit)) is None:
+            wanted = "a whole number" if grain == "ordinal" else "a date like 2018-10-04, 2018-10 or 2018"
+            raise UserError(f"cannot read {limit!r} as a time; wanted {wanted}")
+    if since is not None and until is not None and not within(since, None, until, _coarser(grain, since)):
+        raise UserError(f"nothing lies between {since} and {until}; the first must not be after the last")
+
+
+def _coarser(grain: str, label: str) -> str:
+    """The grain of a label, or the other one if that is coarser."""
+    read = None if grain == "ordinal" else moment(label)
+    return grain if read is None else min(grain, read[1], key=_FINENESS.__getitem__)
+
+
 @dataclass(frozen=True)
 class TimeAxis:
     """Calendar label ⇄ index, without gaps: `size` bins of one grain from bin number `first`.

@@ -19,6 +19,7 @@ DATASETS: dict[str, Dataset] = {
     "world": Dataset(
         about="an invented world by month: offices, alliances, treaties, wars, visits (synthetic)",
         make=world,
+        sizes=(243, 10, 120),
         licence="MIT",
         source="made on the spot",
     ),

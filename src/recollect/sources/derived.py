@@ -38,7 +38,7 @@ def _icews_countries(paths: Paths, counts: bool = False) -> EpisodicGraph:
         until="2010-12",
         counts=counts,
     )
-    return replace(most_frequent(graph, 258), duplicates=0, rows={}, dropped={})
+    return most_frequent(graph, 258)
 
 
 DERIVED: dict[str, Dataset] = {

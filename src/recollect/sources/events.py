@@ -28,7 +28,7 @@ from recollect.errors import UserError
 from recollect.facts import EpisodicGraph, Facts, Vocabulary
 from recollect.sources.blocks import Block, blocks, event_files, first_lines
 from recollect.sources.fields import split_block
-from recollect.times import GRAINS, TimeAxis, moment, time_bin
+from recollect.times import GRAINS, TimeAxis, check_limits, moment, time_bin, within
 
 PENDING_ROWS = 1 << 22  # kept rows between two counts, at least
 
@@ -105,15 +105,13 @@ class EventRecipe:
                 raise UserError(f"unknown {name} {given!r}; choose one of {', '.join(choices)}")
         if self.grain not in GRAINS[:4]:
             raise UserError(f"events are dated by day, so not by {self.grain!r}; choose one of {', '.join(GRAINS[:4])}")
-        for limit in (self.since, self.until):
-            if limit is not None and (moment(limit) or (None, "hour"))[1] == "hour":
-                raise UserError(f"cannot read {limit!r} as a date; write it like 2018-10-04, 2018-10 or 2018")
+        check_limits(self.since, self.until, "day")
         if self.entities is not None and self.entities < 1:
             raise UserError(f"cannot keep the {self.entities} most frequent entities; wanted at least 1")
 
 
 def read_events(
-    sources: Sequence[str | Path],
+    sources: str | Path | Sequence[str | Path],
     recipe: EventRecipe | None = None,
     *,
     names: Mapping[str, str] | None = None,
@@ -126,7 +124,7 @@ def read_events(
     first counts, files in the order of their names. `names` gives the names of CAMEO codes, which GDELT leaves out.
     """
     recipe = recipe or EventRecipe()
-    files = event_files(sources)
+    files = event_files([sources] if isinstance(sources, str | Path) else sources)
     form = _common_form(files)
     if recipe.predicates == "name" and form.text is None and names is None:
         raise UserError(f"{form.name} has codes but no names of events; give names= from CAMEO codes to names")
@@ -279,11 +277,8 @@ class _BlockTask:
         read = moment(text)
         if read is None or read[1] != "day":
             return _UNREAD
-        for limit, order in ((self._recipe.since, 1), (self._recipe.until, -1)):
-            if limit is not None:
-                grain = (moment(limit) or read)[1]
-                if order * ((time_bin(text, grain) or 0) - (time_bin(limit, grain) or 0)) < 0:
-                    return _OUTSIDE
+        if not within(text, self._recipe.since, self._recipe.until, "day"):
+            return _OUTSIDE
         found = time_bin(text, self._recipe.grain)
         return _UNREAD if found is None else found
 

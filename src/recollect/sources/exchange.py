@@ -33,7 +33,7 @@ _SPLIT_NAME = re.compile(r"(?!(?:entity2id|relation2id|time2id|stat)$)[A-Za-z0-9
 
 def write_graph(
     graph: EpisodicGraph,
-    folder: Path,
+    folder: str | Path,
     format: str = "parquet",
     about: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -42,6 +42,7 @@ def write_graph(
 
     The entries of `about`, such as where the graph came from, stand in `graph.json` under their own names.
     """
+    folder = Path(folder)
     _check(graph, format)
 
     def fill(fresh: Path) -> None:

@@ -104,6 +104,8 @@ def fetch(file: File, progress: Progress | None = None) -> Path:
 
 def _given(file: File) -> Path | None:
     folder = os.environ.get("RECOLLECT_DATA")
+    if folder and not Path(folder).is_dir():
+        raise UserError(f"RECOLLECT_DATA names {folder!r}, which is no folder; correct it or unset it")
     if not folder or not (path := Path(folder, file.path)).is_file():
         return None
     if not _is_right(file, path):
@@ -114,13 +116,9 @@ def _given(file: File) -> Path | None:
 
 
 def _cached(file: File) -> Path | None:
-    """The file in the cache; one that has rotted there is removed."""
+    """The file in the cache; what is wrong there stays until a download takes its place."""
     place = cache_folder() / file.path
-    if place.is_file() and not _is_right(file, place):
-        with FileLock(_beside(place, "lock")):
-            if not _is_right(file, place):
-                place.unlink(missing_ok=True)
-    return place if place.is_file() else None
+    return place if _is_right(file, place) else None
 
 
 def _is_right(file: File, path: Path) -> bool:

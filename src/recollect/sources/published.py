@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -96,7 +97,7 @@ def _intervals(paths: Paths) -> EpisodicGraph:
     """
     names = {kind: _id_names(paths[kind]) for kind in ("entity", "predicate") if kind in paths}
     roles = {"subject": "entity", "predicate": "predicate", "object": "entity"}
-    tables, rows, dropped = {}, {}, {"start after end": 0, "neither start nor end known": 0}
+    tables, rows, dropped = {}, {}, Counter[str]()
     for split in SPLITS:
         path = paths[split]
         frame = _text_columns(path, [*roles, "start", "end"])
@@ -105,11 +106,15 @@ def _intervals(paths: Paths) -> EpisodicGraph:
             if kind in names:
                 frame = frame.with_columns(pl.col(role).replace_strict(names[kind]))
         frame = frame.with_columns(_year("start"), _year("end"))
-        unknown = frame["start"].is_null() & frame["end"].is_null()
-        reversed_ = (frame["start"] > frame["end"]).fill_null(False)
-        dropped["start after end"] += int(reversed_.sum())
-        dropped["neither start nor end known"] += int(unknown.sum())
-        tables[split] = Table(frame.filter(~(unknown | reversed_)), partial(_where, path), str(path))
+        for reason, holds in {
+            "unreadable year": pl.any_horizontal(pl.col("start", "end") == ""),
+            "neither start nor end known": pl.all_horizontal(pl.col("start", "end").is_null()),
+            "start after end": pl.col("start") > pl.col("end"),
+        }.items():
+            kept = frame.filter(~holds.fill_null(False))
+            dropped[reason] += frame.height - kept.height
+            frame = kept
+        tables[split] = Table(frame, partial(_where, path), str(path))
     graph = assemble(tables, grain="year", inclusive_end=True, open_start="end", overlap="later", name="intervals")
     left = {reason: count for reason, count in dropped.items() if count}
     return replace(graph, rows=rows, dropped=left | dict(graph.dropped))
@@ -135,9 +140,9 @@ def _id_names(path: Path) -> dict[str, str]:
 
 
 def _year(role: str) -> pl.Expr:
-    """The year of YYYY-MM-DD with # for unknown digits, four digits long; null where the year is unknown."""
-    year = pl.col(role).str.extract("^([0-9]{1,4})-")
-    return year.str.zfill(4).alias(role)
+    """The year of YYYY-MM-DD in four digits; null where it is all #, and empty where it cannot be read."""
+    year = pl.col(role).str.extract("^([0-9]{1,4})-").str.zfill(4).fill_null("")
+    return pl.when(~pl.col(role).str.starts_with("####-")).then(year).alias(role)
 
 
 def _matlab(paths: Paths) -> EpisodicGraph:
@@ -172,18 +177,18 @@ def _next_day(day: str) -> str:
 
 
 def _numpy_archive(paths: Paths, counts: bool = False) -> EpisodicGraph:
-    """Counts Y[actor, actor, action, month] of a numpy archive, `actors` by name, months from January 1995."""
+    """Counts Y[actor, actor, action, month] of a numpy archive, `actors` by name; both begin in January 1995."""
     path = paths["train"]
     try:
         with np.load(path) as archive:  # refuses whatever would have to be executed
             told = archive["Y"]
-            actors = [str(name) for name in archive["actors"].tolist()]
+            actors = _texts(archive["actors"])
             actions = _action_labels(archive, told.shape[2])
-    except (KeyError, ValueError, OSError, IndexError, AttributeError) as error:
+    except (KeyError, ValueError, OSError, IndexError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not a numpy archive of Y and actors that can be read safely ({error})") from error
-    if told.ndim != 4 or told.shape[:2] != (len(actors), len(actors)):
+    if told.ndim != 4 or told.shape[:2] != (len(set(actors)), len(actors)):
         raise UserError(
-            f"{path}: Y has shape {told.shape}; wanted actors × actors × actions × months, {len(actors)} actors"
+            f"{path}: Y has shape {told.shape}; wanted actors × actors × actions × months for {len(set(actors))} actors"
         )
     subject, object_, action, month = told.nonzero()
     first = time_bin("1995-01", "month") or 0
@@ -198,9 +203,15 @@ def _numpy_archive(paths: Paths, counts: bool = False) -> EpisodicGraph:
 def _action_labels(archive: Any, count: int) -> list[str]:
     """CAMEO roots in their order; their names where the archive has them as text."""
     try:
-        return [str(name) for name in archive["actions"].tolist()]
+        names = _texts(archive["actions"])
     except (KeyError, ValueError):
-        return [f"{i + 1:02d}" for i in range(count)]
+        names = []
+    return names if len(set(names)) == count else [f"{i + 1:02d}" for i in range(count)]
+
+
+def _texts(names: Any) -> list[str]:
+    """Names of an array of text, or of bytes, as older archives have them."""
+    return [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist()]
 
 
 def _of_cells(
@@ -295,8 +306,9 @@ PUBLISHED: dict[str, Dataset] = {
                 url=f"{_TELM}/wikidata12k/relation2id.txt",
             ),
         },
-        licence="Wikidata: CC0",
-        source="Dasgupta et al. 2018 (HyTE), github.com/soledad921/ATISE",
+        sizes=(12_554, 24, 2_002),
+        licence="Wikidata: CC0; the names of the ids are from a repository under CC BY-NC",
+        source="Dasgupta et al. 2018 (HyTE), github.com/soledad921/ATISE, names from github.com/soledad921/TeLM",
     ),
     "yago11k": Dataset(
         about="YAGO facts with start and end, by year: true intervals, ids without names",
@@ -413,7 +425,7 @@ PUBLISHED: dict[str, Dataset] = {
             make=_static,
             files=_split_files(f"static/{name}/{{}}.txt", f"{_PYKEEN}/{name}/{{}}.txt", sha1s, rows),
             sizes=sizes,
-            licence="MIT repository",
+            licence="not told; the repository is under the MIT licence",
             source="github.com/pykeen/pykeen",
         )
         for name, about, sizes, rows, sha1s in (
