@@ -208,7 +208,7 @@ def test_places_that_cannot_be_written_are_refused_before_training(run, events, 
 def test_what_a_dataset_cannot_take_is_refused_and_a_split_that_is_told_is_made(run, tmp_path):
     code, _, error = run("data", "show", "world", "--grain", "year")
     assert code == 2
-    assert "world is a dataset: leave out how to read a file" in error
+    assert "world is a dataset; leave out what tells how to read a file" in error
     words = ["--epochs", 1, "--rank", 2, "--split", "time", "--out", tmp_path / "m"]
     assert run("train", "world", *words)[0] == 0
     splits = load(tmp_path / "m").graph.splits

@@ -91,10 +91,9 @@ def data_show(
     width = max(10, console().width - len(about["from"] + about["to"]) - 22)
     print_pairs({"facts over time": f"{about['from']} {sparkline(about['over_time'], width)} {about['to']}"})
     few = graph.facts[:5]
-    extras = {extra: getattr(few, extra).tolist() for extra in ("value", "weight") if getattr(few, extra) is not None}
-    print_rows(
-        graph.table(few).with_columns(**{name: pl.Series(told) for name, told in extras.items()}).to_dicts(), False
-    )
+    extras = {"value": few.value, "weight": few.weight}
+    told = [pl.Series(name, extra.tolist()) for name, extra in extras.items() if extra is not None]
+    print_rows(graph.table(few).with_columns(*told).to_dicts(), False)
 
 
 @app.command("fetch")
@@ -215,7 +214,7 @@ def graph_of(data: str, columns: str | None, grain: str | None, static: bool, in
             bar.update(task, description=plain(data))
             return dataset(data, progress=lambda done, total: bar.update(task, completed=done, total=total))
     if not data or not Path(data).exists():
-        raise UserError(f"{data!r}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
+        raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
     return read(data, columns=_parse_columns(columns), grain=grain, static=static, inclusive_end=inclusive_end)
 
 
