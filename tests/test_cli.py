@@ -225,8 +225,7 @@ def test_a_name_too_long_for_the_disk_is_refused_before_training(run, events, tm
 def test_the_examples_of_the_help_pages_run(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("train", "world", "--epochs", 1, "--rank", 2, "--out", "world.memory")[0] == 0
-    (tmp_path / "events.csv").write_text("s,p,o,t\na,b,c,2014-01-01\n")
-    for command in (["recall"], ["evaluate"], ["models"], ["data", "list"], ["data", "show"]):
+    for command in (["recall"], ["evaluate"], ["models"], *(["data", name] for name in ("list", "show", "export"))):
         page = run(*command, "--help")[1]
         example = re.search(r"Example: (recollect .*)", page)
         assert example, page

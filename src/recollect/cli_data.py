@@ -75,7 +75,7 @@ def data_show(
 ) -> None:
     """Show sizes, density, the busiest entities and predicates, facts over time and how long facts last.
 
-    Example: `recollect data show icews-countries --figure countries.png`
+    Example: `recollect data show world --figure world.png`
     """
     if figure is not None:
         check_figure(figure)
@@ -189,7 +189,7 @@ def data_export(
 ) -> None:
     """Write a graph for other tools; whatever reads a folder reads it back.
 
-    Example: `recollect data export icews14 --format nquads --out icews14.rdf`
+    Example: `recollect data export world --format nquads --out world.rdf`
     """
     if format not in FORMATS:
         raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
