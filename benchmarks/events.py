@@ -35,7 +35,7 @@ PANDAS = {
 def write_part(sample: Path, path: Path, first: int, rows: int) -> None:
     """GDELT-shaped rows: who, whom and what of three sample rows, on a day of 2012."""
     dice = random.Random(first)
-    cells = [line.split("\t") for line in sample.read_text(encoding="utf-8").splitlines()]
+    cells = [line.split("\t") for line in sample.read_text(encoding="utf-8").split("\n") if line]
     actors1, actors2, events = (["\t".join(row[a:b]) for row in cells] for a, b in ((5, 15), (15, 25), (25, None)))
     days = [date(2012, 1, 1) + timedelta(days=i) for i in range(366)]
     dates = [f"{d:%Y%m%d}\t{d:%Y%m}\t{d:%Y}\t{d.year + d.timetuple().tm_yday / 366:.4f}" for d in days]
@@ -94,10 +94,8 @@ def pandas(path: str, name: str) -> dict[str, object]:
 
 def measured(*words: str) -> dict[str, object]:
     """Run a piece of this file in a process of its own: what it says, and its peak memory."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     done = subprocess.run([sys.executable, __file__, "--piece", *words], capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {**json.loads(done.stdout), "peak_mib": max(before, after) / 1024}
+    return json.loads(done.stdout)
 
 
 def main() -> None:
@@ -109,7 +107,7 @@ def main() -> None:
     if told.piece:
         name, *rest = told.piece
         result = ours(*rest) if name == "ours" else pandas(rest[0], name)
-        print(json.dumps(result))
+        print(json.dumps(result | {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
         return
     data = os.environ.get("RECOLLECT_DATA")
     sample = Path(data or ".") / SAMPLE
@@ -148,7 +146,7 @@ def main() -> None:
         "all_rows_per_second": {
             name: [round(run["rows"] / run["seconds"]) for run in each] for name, each in runs.items()
         },
-        "peak_mib": first["peak_mib"],
+        "peak_mib": max(run["peak_mib"] for run in runs["ours"]),
     }
     if told.json:
         print(json.dumps(report))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
+import subprocess
+import sys
 import zipfile
 from collections import Counter
 from datetime import date
@@ -234,6 +237,91 @@ def test_packed_files_give_the_same_graph(tmp_path, monkeypatch):
     read_events([str(packed / "*")], progress=lambda done, rows: seen.append((done, rows)))
     assert seen == sorted(seen)
     assert seen[-1] == (sum(path.stat().st_size for path in packed.iterdir()), graph.rows["train"])
+
+
+def test_many_threads_and_many_new_texts_give_one_graph(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4000)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    rows = [
+        gdelt(i, s=f"A{i * 7919 % 3001}", o=f"B{i % 997}", day=f"20{10 + i % 9}0{1 + i % 9}1{i % 10}")
+        for i in range(6000)
+    ]
+    path = write(tmp_path / "a.csv", rows)
+    recipe = EventRecipe(counts=True)
+    expected = oracle([path], recipe, "gdelt")
+    for _ in range(8):
+        agree(read_events(path, recipe), expected, recipe)
+
+
+def test_a_mark_before_the_first_row_costs_nothing(tmp_path):
+    data = b"\xef\xbb\xbf" + gdelt(1).encode() + b"\n" + gdelt(2, s="GBR").encode() + b"\n"
+    (tmp_path / "a.csv").write_bytes(data)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(data.replace(b"USA", b"FRA")))
+    (tmp_path / "c.tab").write_bytes(b"\xef\xbb\xbf" + f"{HEADER}\n{icews(1)}\n".encode())
+    assert read_events(tmp_path / "a.csv").dropped == {}
+    assert read_events(tmp_path / "b.csv.gz").dropped == {}
+    assert read_events(tmp_path / "c.tab").rows == {"train": 1}
+
+
+def test_an_empty_root_decides_too(tmp_path):
+    path = write(tmp_path / "a.csv", [gdelt(1), gdelt(2, root="")])
+    for predicates in ("code", "root"):
+        assert read_events(path, EventRecipe(predicates=predicates)).dropped == {"unknown event code": 1}
+
+
+def test_sectors_without_a_name_are_no_actor(tmp_path):
+    path = write(tmp_path / "a.tab", [icews(1), icews(2, sectors=",")])
+    assert read_events(path, EventRecipe(actors="sector")).dropped == {"unknown actor": 1}
+
+
+def test_members_of_one_name_and_hidden_ones(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x.CSV", gdelt(1))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("x.CSV", gdelt(2, s="GBR"))
+        archive.writestr("__MACOSX/._x.CSV", "junk")
+        archive.writestr("folder/", "")
+    assert read_events(tmp_path / "a.zip").entities.labels == ("GBR", "RUS", "USA")
+
+
+def test_blank_lines_first_and_a_file_without_lines(tmp_path):
+    assert read_events(write(tmp_path / "a.csv", [""] * 5000 + [gdelt(1)])).rows == {"train": 1}
+    with (tmp_path / "zeros.csv").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(UserError, match=r"zeros\.csv, line 1: 1 tab-separated columns"):
+        read_events(tmp_path / "zeros.csv")
+
+
+def test_pipes_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UserError, match=r"pipe\.csv: a pipe or a device"):
+        read_events(tmp_path / "pipe.csv")
+    with pytest.raises(UserError, match="no event files were given"):
+        read_events([])
+
+
+def test_of_two_names_for_a_file_the_first_in_order(tmp_path):
+    write(tmp_path / "b.csv", [gdelt(1)])
+    (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
+    for order in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
+        assert blocks.event_files([tmp_path / name for name in order]) == [tmp_path / "a.csv"]
+
+
+def test_without_a_folder_to_keep_compiled_code(tmp_path):
+    code = "from recollect.sources import fields; print(fields._split)"
+    script = (
+        "import numba.core.caching as c\n"
+        "def none(*_): raise RuntimeError('cannot cache function: no locator available')\n"
+        "c.FunctionCache.__init__ = none\n" + code
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_icews_knows_its_names(tmp_path):
+    path = write(tmp_path / "a.tab", [icews(1)])
+    graph = read_events(path, EventRecipe(predicates="name"), names=lambda: pytest.fail("not needed"))
+    assert graph.predicates.labels == ("Make a visit",)
 
 
 def test_files_are_taken_in_the_order_of_their_names_and_once(tmp_path):

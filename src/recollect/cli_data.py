@@ -146,11 +146,10 @@ def data_build(
     files = event_files(sources)
     with byte_progress() as (bar, task):
         bar.update(task, description="building", total=sum(path.stat().st_size for path in files))
-        names = code_names(fetch(CAMEO)) if predicates == "name" else None
         graph = read_events(
             files,
             recipe,
-            names=names,
+            names=lambda: code_names(fetch(CAMEO)),
             name=out.name,
             progress=lambda done, rows: bar.update(task, completed=done, note=f"{rows:,} rows"),
         )

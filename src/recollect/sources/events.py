@@ -114,21 +114,25 @@ def read_events(
     sources: str | Path | Sequence[str | Path],
     recipe: EventRecipe | None = None,
     *,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
     name: str = "events",
     progress: Progress | None = None,
 ) -> EpisodicGraph:
     """An episodic graph of raw ICEWS or GDELT event files: paths, folders or patterns, plain, gzipped or zipped.
 
     `graph.rows`, `graph.duplicates` and `graph.dropped` account for every row. Of events with the same id the
-    first counts, files in the order of their names. `names` gives the names of CAMEO codes, which GDELT leaves out.
+    first counts, files in the order of their names. `names` gives the names of CAMEO codes, or a function that does,
+    for GDELT leaves them out.
     """
     recipe = recipe or EventRecipe()
     files = event_files([sources] if isinstance(sources, str | Path) else sources)
     form = _common_form(files)
-    if recipe.predicates == "name" and form.text is None and names is None:
-        raise UserError(f"{form.name} has codes but no names of events; give names= from CAMEO codes to names")
-    task = _BlockTask(form, recipe, names)
+    told: Mapping[str, str] = {}
+    if recipe.predicates == "name" and form.text is None:
+        if names is None:
+            raise UserError(f"{form.name} has codes but no names of events; give names= from CAMEO codes to names")
+        told = names() if callable(names) else names
+    task = _BlockTask(form, recipe, told)
     tally = _Tally(task.entities, task.predicates)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         running: deque[Future[_Kept]] = deque()
@@ -160,29 +164,38 @@ class _Names:
         return list(self._ids)
 
 
+_UNREAD, _OUTSIDE, _UNSEEN = -(2**62), -(2**61), -(2**60)  # in place of a number
+
+
 class _Texts:
     """The distinct texts of a column, which are few beside its rows, and the number that each stands for."""
 
     def __init__(self, meaning: Callable[[str], int]) -> None:
         self._meaning = meaning
-        self._categories = pl.Categories.random()
-        self._kept = pl.Series(dtype=pl.Categorical(self._categories))  # polars forgets categories without a column
+        self._type = pl.Categorical(pl.Categories.random())
+        self._kept = pl.Series(dtype=self._type)  # without a column of theirs polars would begin to code anew
         self._numbers = np.zeros(0, np.int64)
 
-    def coded(self, text: pl.Expr) -> pl.Expr:
-        return text.cast(pl.Categorical(self._categories)).to_physical()
-
-    def numbers(self, codes: pl.Series) -> npt.NDArray[np.int64]:
-        """What the coded texts stand for; each text is looked at once."""
-        taken = codes.to_numpy()
-        if len(taken) and taken.max() >= len(self._numbers):
+    def numbers(self, texts: pl.Series) -> npt.NDArray[np.int64]:
+        """What texts stand for; each distinct one is looked at once, by one thread at a time."""
+        codes = texts.cast(self._type).to_physical().to_numpy()
+        if len(codes) and not self._all_seen(codes):
             with _READING:
-                new = self._categories.to_series()[len(self._numbers) :]
-                self._numbers = np.concatenate([self._numbers, [self._meaning(text) for text in new]]).astype(np.int64)
-        return self._numbers[taken]
+                distinct, rows = np.unique(codes, return_index=True)
+                grown = np.full(max(len(self._numbers), int(distinct[-1]) + 1), _UNSEEN)
+                grown[: len(self._numbers)] = self._numbers
+                new = grown[distinct] == _UNSEEN
+                # texts of this block only: what another thread is coding cannot be read back yet
+                grown[distinct[new]] = [self._meaning(text) for text in texts.gather(rows[new])]
+                self._numbers = grown
+        return self._numbers[codes]
+
+    def _all_seen(self, codes: npt.NDArray[np.uint32]) -> bool:
+        numbers = self._numbers
+        return int(codes.max()) < len(numbers) and not bool((numbers[codes] == _UNSEEN).any())
 
 
-_READING = Lock()  # texts are given numbers by one thread at a time
+_READING = Lock()
 
 
 @dataclass(frozen=True)
@@ -199,7 +212,7 @@ class _Kept:
 class _BlockTask:
     """From a block to kept rows; runs in worker threads, which share what texts stand for."""
 
-    def __init__(self, form: Form, recipe: EventRecipe, names: Mapping[str, str] | None) -> None:
+    def __init__(self, form: Form, recipe: EventRecipe, names: Mapping[str, str]) -> None:
         self._form, self._recipe, self._names = form, recipe, names
         self.entities, self.predicates = _Names(), _Names()
         self._actors, self._events, self._dates = _Texts(self._actor), _Texts(self._predicate), _Texts(self._bin)
@@ -213,25 +226,21 @@ class _BlockTask:
         dropped = Counter({MALFORMED: split.malformed, NO_ACTOR: split.incomplete})
         readable = split.frame.drop_nulls()
         dropped[BAD_TEXT] = split.frame.height - readable.height
-        coded = readable.select(
-            event=pl.col(str(form.event)).cast(pl.UInt64, strict=False),
-            s=self._actors.coded(pl.col(str(subject))),
-            p=self._events.coded(pl.concat_str([str(column) for column in self._told], separator="\t")),
-            o=self._actors.coded(pl.col(str(object_))),
-            t=self._dates.coded(pl.col(str(form.date))),
-        )
+        event = readable[str(form.event)].cast(pl.UInt64, strict=False)
+        told = readable.select(pl.concat_str([str(column) for column in self._told], separator="\t")).to_series()
         ids = np.stack(
             [
-                self._actors.numbers(coded["s"]),
-                self._events.numbers(coded["p"]),
-                self._actors.numbers(coded["o"]),
-                self._dates.numbers(coded["t"]),
+                self._actors.numbers(readable[str(subject)]),
+                self._events.numbers(told),
+                self._actors.numbers(readable[str(object_)]),
+                self._dates.numbers(readable[str(form.date)]),
             ],
             axis=1,
         )
         s, p, o, t = ids.T
         asked = {
-            BAD_ID: coded["event"].is_null().to_numpy(),
+            NO_ACTOR: (s == _UNREAD) | (o == _UNREAD),
+            BAD_ID: event.is_null().to_numpy(),
             BAD_DATE: t == _UNREAD,
             OUTSIDE: t == _OUTSIDE,
             NO_CODE: p == _UNREAD,
@@ -239,10 +248,10 @@ class _BlockTask:
         }
         kept = np.ones(len(ids), bool)
         for reason, holds in asked.items():
-            dropped[reason] = int((kept & holds).sum())
+            dropped[reason] += int((kept & holds).sum())
             kept &= ~holds
         # the first row of every event, in the order of events
-        events, first = np.unique(coded["event"].fill_null(0).to_numpy()[kept], return_index=True)
+        events, first = np.unique(event.fill_null(0).to_numpy()[kept], return_index=True)
         dropped[REPEATED] = int(kept.sum()) - len(events)
         return _Kept(split.rows, events, ids[kept][first], dropped, block.advance)
 
@@ -257,19 +266,19 @@ class _BlockTask:
 
     def _actor(self, text: str) -> int:
         if self._recipe.actors == "sector":  # in ICEWS a list in any order
-            text = ",".join(sorted(set(text.split(","))))
-        return self.entities.id(text)
+            text = ",".join(sorted({part for part in text.split(",") if part}))
+        return self.entities.id(text) if text else _UNREAD
 
     def _predicate(self, text: str) -> int:
         """The number of the event's name, code or root."""
         if self._told == (self._form.text,):
             return self.predicates.id(text) if text else _UNREAD
-        code, _, root = text.partition("\t")
-        whole = whole_code(code, root or (code if self._told == (self._form.root,) else None))
+        code, both, root = text.partition("\t")
+        whole = whole_code(code, root if both else code if self._told == (self._form.root,) else None)
         if whole is not None and self._recipe.predicates == "root":
             whole = whole[:2]
         if whole is not None and self._recipe.predicates == "name":
-            whole = (self._names or {}).get(whole)
+            whole = self._names.get(whole)
         return _UNREAD if whole is None else self.predicates.id(whole)
 
     def _bin(self, text: str) -> int:
@@ -281,9 +290,6 @@ class _BlockTask:
             return _OUTSIDE
         found = time_bin(text, self._recipe.grain)
         return _UNREAD if found is None else found
-
-
-_UNREAD, _OUTSIDE = -(2**62), -(2**61)
 
 
 def whole_code(code: str, root: str | None = None) -> str | None:
@@ -341,7 +347,10 @@ class _Cells:
         first, last = min(times), max(times)
         sizes = (entities, predicates, entities, last - first + 1)
         if math.prod(sizes) >= 2**62:
-            raise UserError(f"{entities:,} entities and {last - first + 1:,} times are too many; keep fewer of one")
+            raise UserError(
+                f"{entities:,} entities and {last - first + 1:,} times are more than 64 bits can number; "
+                "narrow the dates (since, until) or choose a coarser grain"
+            )
         grown = _Cells(sizes, first)
         known = self.numbers if (sizes, first) == (self.sizes, self.first) else grown.number(self.digits())
         new, told = np.unique(np.concatenate([grown.number(ids.T) for ids in rows]), return_counts=True)

@@ -55,16 +55,16 @@ def split_block(
     room = size // _ROW_BYTES + 16
     while True:
         views = np.empty((len(columns), room, 2), _U64)
-        plain = np.zeros(len(columns), _U64)
+        high = np.zeros(len(columns), _U64)
         kept, rows, malformed, incomplete = _split(
-            block, size, columns, needed, np.array(widths, np.int64), views, plain
+            block, size, columns, needed, np.array(widths, np.int64), views, high
         )
         if kept >= 0:
             break
         room *= 4
     text = pa.py_buffer(block)
     frame = pl.DataFrame(
-        {str(column): _strings(views[i, :kept], text, ascii=not plain[i]) for i, column in enumerate(columns.tolist())}
+        {str(column): _strings(views[i, :kept], text, ascii=not high[i]) for i, column in enumerate(columns.tolist())}
     )
     return Rows(frame, rows, malformed, incomplete)
 
@@ -135,7 +135,15 @@ def _ones(_context: Any, _word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@njit(nogil=True, cache=True)
+def _compiled(function: Any) -> Any:
+    """Compiled when it is first used, and kept on disk where a folder can be written."""
+    try:
+        return njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # numba found no such folder
+        return njit(nogil=True)(function)
+
+
+@_compiled
 def _split(
     text: npt.NDArray[np.uint8],
     size: int,
