@@ -19,7 +19,7 @@ from recollect.sources.blocks import event_files
 from recollect.sources.cameo import code_names
 from recollect.sources.derived import VIEWS
 from recollect.sources.events import EventRecipe, read_events
-from recollect.sources.exchange import FORMATS, is_export, write_graph
+from recollect.sources.exchange import FORMATS, check_format, is_export, write_graph
 from recollect.sources.fetch import fetch, locate
 from recollect.sources.published import CAMEO, Dataset
 from recollect.sources.tables import read
@@ -190,8 +190,7 @@ def data_export(
 
     Example: `recollect data export world --format nquads --out world.rdf`
     """
-    if format not in FORMATS:
-        raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
+    check_format(format)
     _check_out(out, force)
     graph = graph_of(data, columns, grain, static, inclusive_end)
     write_graph(graph, out, format, overwrite=force)

@@ -61,14 +61,12 @@ def assemble(
             _refuse_overlap(codes, rows, table, taken, tables)
         splits[split], merged = _merge(facts, codes, rows, table)
         duplicates += merged
-        taken[split] = number(splits[split], sizes)
-        if overlap == "later":
-            elsewhere = [known for other, known in taken.items() if other != split]
-            free = (
-                ~torch.isin(taken[split], torch.cat(elsewhere)) if elsewhere else torch.ones(len(taken[split])).bool()
-            )
+        found = number(splits[split], sizes)
+        if overlap == "later" and taken:
+            free = ~torch.isin(found, torch.cat(list(taken.values())))
             splits[split] = splits[split][free]
             moved += int((~free).sum())
+        taken[split] = found
     return EpisodicGraph(
         entities,
         predicates,

@@ -2,7 +2,7 @@
 
 Files of any size are cut into blocks of whole rows. A block becomes the wanted columns, every row is kept or
 dropped for one named reason, and kept rows are counted per (subject, predicate, object, time). So memory
-grows with the graph, not with the files, and rows = facts + duplicates + what was dropped.
+grows with the graph and the event ids, not with the files, and rows = facts + duplicates + what was dropped.
 """
 
 from __future__ import annotations

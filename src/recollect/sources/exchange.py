@@ -25,7 +25,7 @@ from recollect.facts import EpisodicGraph, Vocabulary
 from recollect.sources.formats import EXTRAS, FORMATS, GRAPH, RESTORE, digest_of_file, extras_of
 from recollect.times import GRAINS, MAX_TIMES
 
-__all__ = ["FORMATS", "GRAPH", "is_export", "read_graph", "write_graph"]
+__all__ = ["FORMATS", "GRAPH", "check_format", "is_export", "read_graph", "write_graph"]
 
 VERSION = 1
 _SPLIT_NAME = re.compile(r"(?!(?:entity2id|relation2id|time2id|stat)$)[A-Za-z0-9_-]{1,100}")
@@ -95,6 +95,11 @@ def read_graph(folder: Path) -> EpisodicGraph:
     return graph
 
 
+def check_format(format: str) -> None:
+    if format not in FORMATS:
+        raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
+
+
 def is_export(folder: Path) -> bool:
     """Whether a folder holds an exported graph; other tools have files called graph.json too."""
     file = folder / GRAPH
@@ -124,8 +129,7 @@ def _fill_whole(folder: Path, fill: Callable[[Path], None]) -> None:
 
 def _check(graph: EpisodicGraph, format: str) -> None:
     """Refuse what would not come back as it is."""
-    if format not in FORMATS:
-        raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
+    check_format(format)
     for split, facts in graph.splits.items():
         if not _SPLIT_NAME.fullmatch(split):
             raise UserError(f"a split called {split!r} cannot be exported; wanted a word such as train, valid or test")

@@ -168,12 +168,8 @@ def _matlab(paths: Paths) -> EpisodicGraph:
 
 def _sunday_weeks(starts: list[str]) -> TimeAxis:
     """Weeks that start on a Sunday, named by the ISO week in which all but that Sunday lies."""
-    mondays = [_next_day(start) for start in starts]
+    mondays = [str(np.datetime64(start) + 1) for start in starts]
     return TimeAxis.spanning("week", [b for day in mondays if (b := time_bin(day, "week")) is not None])
-
-
-def _next_day(day: str) -> str:
-    return str(np.datetime64(day) + 1)
 
 
 def _numpy_archive(paths: Paths, counts: bool = False) -> EpisodicGraph:

@@ -22,6 +22,7 @@ from recollect.errors import UserError
 from recollect.facts import SPLITS, EpisodicGraph
 from recollect.sources.assembly import TIME_ROLES, Table, assemble, first_true
 from recollect.sources.exchange import GRAPH, is_export, read_graph
+from recollect.sources.formats import EXTRAS
 from recollect.times import GRAINS, natural_grain, time_bin
 
 Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or whatever speaks Arrow's C stream
@@ -47,7 +48,6 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "start": ("start", "begin", "since", "start_time", "start_date", "valid_from"),
     "end": ("end", "until", "stop", "end_time", "end_date", "valid_to"),
 }
-EXTRAS = ("value", "weight")  # only when told
 WIDTHS = {3: "subject predicate object", 4: "subject predicate object time", 5: "subject predicate object start end"}
 _LINE_END, _BYTE_LINE_END = re.compile("\r\n|\n|\r"), re.compile(b"\r\n|\n|\r")
 _SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
