@@ -11,11 +11,12 @@ import recollect
 
 ROOT = Path(recollect.__file__).parent
 LAYERS = [
-    ["errors"],
-    ["seeds"],
+    ["errors", "native"],
+    ["seeds", "kernels"],
     ["times"],
     ["facts"],
-    ["known", "indicator", "losses"],
+    ["known", "indicator", "losses", "grouped", "optimizers"],
+    ["contraction"],
     ["episodes", "sources.variants", "sources.fields", "sources.cameo"],
     ["describe", "sources.assembly", "sources.fetch", "sources.blocks"],
     ["sources.formats", "sources.events"],
@@ -25,7 +26,7 @@ LAYERS = [
     ["sources.derived"],
     ["sources"],
     ["models"],
-    ["negatives"],
+    ["negatives", "batches"],
     ["recipes"],
     ["training"],
     ["ranks"],

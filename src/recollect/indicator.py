@@ -57,6 +57,16 @@ class Indicator:
         present = {slot for slot, _ in self.factors}
         return "".join(slot for slot in SLOTS if slot in present)
 
+    @property
+    def terms(self) -> tuple[tuple[str, str], ...]:
+        """Factors as (slot, axes), then cores as ("", axes)."""
+        return (*self.factors, *(("", axes) for axes in self.cores))
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether θ is a sum over one axis of a product of numbers."""
+        return len({axes for _, axes in self.terms}) == 1
+
     def occurrences(self, slot: str) -> list[str]:
         return [axes for other, axes in self.factors if other == slot]
 

@@ -18,7 +18,7 @@ from recollect.errors import UserError
 from recollect.facts import EpisodicGraph, Facts
 from recollect.known import Known
 from recollect.metrics import UNCALIBRATED, Calibration, calibrate, summarise
-from recollect.models import Ranks, TensorModel, fact_bytes, parse_model
+from recollect.models import Ranks, TensorModel, parse_model
 from recollect.ranks import rank
 from recollect.recipes import Recipe, parse_recipe
 from recollect.seeds import seeded
@@ -147,12 +147,11 @@ def check_fits(
     """Refuse, before any memory is taken, a model whose weights and batches do not fit in it."""
     count = model.parameter_count(sizes, ranks, form)
     weights = count * dtype.itemsize * COPIES
-    shapes, indicator = model.shapes(sizes, ranks, form), model.equation(form)
-    # a batch gathers its factors, and their gradients, once for every slot that is corrupted
-    batch = sum(
-        2 * recipe.batch_size * fact_bytes(shapes, indicator, {slot: 1 + negatives}, dtype.itemsize)
-        for slot, negatives in recipe.negatives.items()
-    )
+    # the work of a batch and its gradients, and the candidates of each fact
+    columns = sum(1 + count for count in recipe.drawn.values())
+    slots = "".join(slot for slot in recipe.slots if slot in model.equation(form).slots)
+    numbers = model.batch_numbers(sizes, ranks, recipe.batch_size, slots, form) + recipe.batch_size * columns
+    batch = 3 * numbers * dtype.itemsize
     free = psutil.virtual_memory().available
     if weights + batch > free:
         raise UserError(

@@ -1,9 +1,15 @@
-"""Losses as pure functions of logits: θ of true facts (B,) against θ of their corruptions (B, K)."""
+"""Losses as pure functions: of logits, θ of true facts (B,) against θ of their corruptions (B, K); or of queries."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
+import torch
 from torch import Tensor
 from torch.nn import functional
+
+BYTES = 8 * 2**20  # of logits at a time: they stay in a processor's cache until they are used up
 
 
 def logistic(true: Tensor, false: Tensor, truth: Tensor | None = None) -> Tensor:
@@ -26,3 +32,57 @@ def ranking(true: Tensor, false: Tensor, *, margin: float = 1.0, sigmoid: bool =
     if sigmoid:
         true, false = true.sigmoid(), false.sigmoid()
     return (margin + false - true[:, None]).clamp(min=0).sum(dim=1)
+
+
+def one_vs_all(
+    query: Tensor, table: Tensor, which: Tensor, answer: Tensor, weight: Tensor | None = None, *, budget: int = BYTES
+) -> Tensor:
+    """Σ log Σ_n exp(q · x_n) − q · x_a over facts: cross entropy of each answer a against all candidates n.
+
+    query (Q, w), table (N, w), and for each fact its query, its answer and its weight: (B,) -> (). Facts that share
+    a query share its logits, which are made, used for the loss and for both gradients, and forgotten, a block of
+    queries at a time, of at most `budget` bytes.
+    """
+    weight = torch.ones_like(answer, dtype=query.dtype) if weight is None else weight.to(query.dtype)
+    return _OneVsAll.apply(query, table, which, answer, weight, max(1, budget // (len(table) * query.itemsize)))
+
+
+class _OneVsAll(torch.autograd.Function):
+    """The gradients are those of a sum, so they are made with the loss and only scaled on the way back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, table: Tensor, which: Tensor, answer: Tensor, weight: Tensor, rows: int
+    ) -> Tensor:
+        query, table = query.detach(), table.detach()
+        needed = any(ctx.needs_input_grad[:2])
+        total = query.new_zeros(len(query)).index_add_(0, which, weight)  # of the facts of each query
+        order = which.argsort(stable=True)
+        bounds = torch.searchsorted(
+            which[order], torch.arange(0, len(query) + rows, rows, device=which.device)
+        ).tolist()
+        dquery, dtable = torch.empty_like(query), torch.zeros_like(table)
+        buffer = query.new_empty(min(rows, len(query)), len(table))
+        loss = query.new_zeros((), dtype=torch.float64)
+        for block, (start, stop) in enumerate(pairwise(bounds)):
+            q = query[block * rows : (block + 1) * rows]
+            logits = torch.mm(q, table.T, out=buffer[: len(q)])
+            torch.log_softmax(logits, dim=1, out=logits)
+            facts = order[start:stop]
+            at, to = which[facts] - block * rows, answer[facts]
+            loss -= (logits[at, to] * weight[facts]).sum()
+            if needed:
+                weights = total[block * rows : (block + 1) * rows, None]
+                wrong = logits.exp_().mul_(weights)  # Σ of softmax over the facts of a query
+                wrong.index_put_((at, to), -weight[facts], accumulate=True)
+                torch.mm(wrong, table, out=dquery[block * rows : (block + 1) * rows])
+                dtable.addmm_(wrong.T, q)
+        if needed:
+            ctx.save_for_backward(dquery, dtable)
+        return loss.to(query.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        dquery, dtable = ctx.saved_tensors
+        return grad * dquery, grad * dtable, None, None, None, None

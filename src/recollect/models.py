@@ -7,6 +7,7 @@ one real matrix product with the candidates, so both come from the same equation
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from recollect.contraction import Contraction, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.indicator import Indicator
+from recollect.kernels import row_dot, take
 
 FORMS = ("episodic", "semantic")
 WORK_BYTES = 32 * 2**20  # without gradients, facts are scored in pieces whose factors fit in this
@@ -119,6 +121,24 @@ class TensorModel(nn.Module):
         return lengths.pop()
 
     @classmethod
+    def batch_numbers(
+        cls, sizes: Mapping[str, int], ranks: Ranks, facts: int, slots: str, form: str = "episodic"
+    ) -> int:
+        """About how many numbers the work on a batch makes until the queries of these slots are there."""
+        indicator, shapes = cls.equation(form), cls.shapes(sizes, ranks, form)
+        weights = [shapes[KINDS[slot]][1:] for slot, _ in indicator.factors]
+        weights += [shapes[f"core{number}"] for number in range(len(indicator.cores))]
+        axes = {
+            axis: n
+            for (_, names), shape in zip(indicator.terms, weights, strict=True)
+            for axis, n in zip(names, shape, strict=False)
+        }
+        counts = most_counts(indicator, sizes, facts)
+        return cls.parts * sum(
+            work_numbers(indicator.terms, axes, counts, without(indicator.terms, slot)) for slot in slots
+        )
+
+    @classmethod
     def parameter_count(cls, sizes: Mapping[str, int], ranks: Ranks | int, form: str = "episodic") -> int:
         """How many numbers the model learns.
 
@@ -134,9 +154,12 @@ class TensorModel(nn.Module):
 
     def score(self, facts: Facts) -> Tensor:
         """θ[s,p,o,t] of each fact: (B,)."""
-        values = {slot: self._factor(slot, facts.column(slot)) for slot in self.indicator.slots}
-        theta = self.indicator.contract(values, self._cores())
-        return theta.real if theta.is_complex() else theta
+
+        def scores(work: Contraction, _: slice) -> Tensor:
+            theta = work.score()
+            return (theta.real if theta.is_complex() else theta)[:, None]
+
+        return self._in_pieces(facts, 1, None, scores)[:, 0]
 
     def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
         """Entry (b, n) is θ of fact b with `slot` replaced by candidate n.
@@ -145,55 +168,105 @@ class TensorModel(nn.Module):
         """
         if slot not in self.indicator.slots:
             raise UserError(f"the {self.form} {type(self).__name__} has no {SLOT_NAMES.get(slot, slot)} slot")
-        if candidates is None or candidates.dim() == 1:
-            shared = self._candidates(slot, candidates)  # (N, width)
-            return self._in_pieces(
-                len(facts), len(shared), {}, lambda piece: self._query(facts[piece], slot) @ shared.T
-            )
+        if candidates is not None and candidates.dim() == 2:
+            columns, own = candidates.shape[1], candidates.to(self.device)
+            if self.is_wide(slot):  # a query would be as large as a core: score the facts that the candidates make
+                return self.score(_made(facts, slot, candidates)).view(candidates.shape)
+            return self._in_pieces(facts, columns, slot, lambda work, piece: self._against_own(work, slot, own[piece]))
+        table = self._table(slot)
+        value = self.lift(slot, table if candidates is None else take(table, candidates.to(self.device)))
+        if self.is_wide(slot):
+            return self._in_pieces(facts, len(value), slot, lambda work, _: work.against(slot, value), value)
+        shared = real_rows(value)
+        return self._in_pieces(facts, len(value), slot, lambda work, _: self.query(work, slot) @ shared.T)
 
-        def own(piece: slice) -> Tensor:
-            rows = self._candidates(slot, candidates[piece].reshape(-1)).view(*candidates[piece].shape, -1)
-            return torch.linalg.vecdot(
-                rows, self._query(facts[piece], slot)[:, None, :]
-            )  # (B, K, width), (B, 1, width)
+    def score_corrupted(
+        self, facts: Facts, corrupted: Mapping[str, Tensor], counts: Mapping[str, int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """θ of each fact (B,) and of its corruptions, the ids of each slot in turn (B, ΣK); common work done once."""
+        work, true, false = self.contraction(facts, counts), None, []
+        for slot, ids in corrupted.items():
+            # the true id comes along as the first candidate: one query serves the fact and its corruptions
+            own = torch.cat([facts.column(slot)[:, None], ids], dim=1) if true is None else ids
+            if self.is_wide(slot):
+                scores = self.contraction(_made(facts, slot, own)).score().view(own.shape)
+            else:
+                scores = self._against_own(work, slot, own.to(self.device))
+            if true is None:
+                true, scores = scores[:, 0], scores[:, 1:]
+            false.append(scores)
+        assert true is not None
+        return true, torch.cat(false, dim=1)
 
-        count = candidates.shape[1]
-        return self._in_pieces(len(facts), count, {slot: count}, own)
+    def row_numbers(self, slot: str) -> int:
+        """How many numbers a row of the slot's table has."""
+        return self._table(slot)[:1].numel()
+
+    def is_wide(self, slot: str) -> bool:
+        """Whether a row of the slot is a matrix or more."""
+        return len(self.indicator.axes(slot)) > 1
+
+    def contraction(self, facts: Facts, counts: Mapping[str, int] | None = None) -> Contraction:
+        """These facts, on their way to scores."""
+        there = facts.to(self.device)
+
+        def lifted(slot: str, ids: Tensor) -> tuple[Tensor, Tensor]:
+            """Rows of a slot's factor and where the rows of `ids` are among them."""
+            table = self._table(slot)
+            if 4 * ids.numel() >= len(table) or type(self).lift is TensorModel.lift:
+                if slot not in tables:
+                    tables[slot] = self.lift(slot, table).resolve_conj()
+                return tables[slot], ids
+            each = torch.arange(ids.numel(), device=self.device).view(ids.shape)
+            return self.lift(slot, take(table, ids.reshape(-1))).resolve_conj(), each
+
+        tables: dict[str, Tensor] = {}
+        return Contraction(self.indicator, there, lifted, self._cores(), counts)
+
+    def query(self, work: Contraction, slot: str) -> Tensor:
+        """Real rows whose products with the real rows of a slot's candidates are scores: (B, width)."""
+        # Re Σ q x = Σ Re q Re x − Im q Im x: the real rows of conj(q) against the real rows of x
+        return real_rows(work.query(slot).flatten(1).conj())
+
+    def _against_own(self, work: Contraction, slot: str, own: Tensor) -> Tensor:
+        """θ of each fact with its own candidates of a slot that is not wide: (B, K)."""
+        rows, own = work.factor(slot, own)
+        return row_dot(self.query(work, slot), real_rows(rows), own)
+
+    def rows(self, slot: str) -> Tensor:
+        """All candidates of a slot that is not wide, as real rows: (N, width)."""
+        return real_rows(self.lift(slot, self._table(slot)))
+
+    def part(self, rows: Mapping[str, Tensor]) -> TensorModel:
+        """The same equation over some rows of its tables, which are fresh leaves and gather their own gradients."""
+        part = copy.copy(self)
+        leaves = {kind: nn.Parameter(getattr(self, kind).detach()[ids]) for kind, ids in rows.items()}
+        part._parameters = {**self._parameters, **leaves}
+        part.sizes = self.sizes | {kind: len(ids) for kind, ids in rows.items()}
+        return part
 
     def _in_pieces(
-        self, n: int, columns: int, candidates: Mapping[str, int], scores: Callable[[slice], Tensor]
+        self,
+        facts: Facts,
+        columns: int,
+        slot: str | None,
+        scores: Callable[[Contraction, slice], Tensor],
+        candidates: Tensor | None = None,
     ) -> Tensor:
-        """The scores of n facts, at once or, without gradients, in pieces whose factors fit in WORK_BYTES."""
-        rows = n
+        """The scores of facts, at once or, without gradients, in pieces whose work fits in WORK_BYTES."""
+        work, n = self.contraction(facts), len(facts)
+        pieces = 1
         if not torch.is_grad_enabled():
-            shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
-            rows = max(1, WORK_BYTES // fact_bytes(shapes, self.indicator, candidates, self.dtype.itemsize))
-        if n <= rows:
-            return scores(slice(None))
+            pieces = min(n, -(-work.numbers(slot, candidates) * self.dtype.itemsize // WORK_BYTES))
+        if pieces <= 1:
+            return scores(work, slice(None))
         # into one block: small results kept between large pieces of work would scatter the heap
         out = torch.empty(n, columns, dtype=self.dtype, device=self.device)
+        rows = -(-n // pieces)
         for start in range(0, n, rows):
             piece = slice(start, start + rows)
-            out[piece] = scores(piece)
+            out[piece] = scores(self.contraction(facts[piece]), piece)
         return out
-
-    def _query(self, facts: Facts, slot: str) -> Tensor:
-        others = self.indicator.slots.replace(slot, "")
-        values = {other: self._factor(other, facts.column(other)) for other in others}
-        query = self.indicator.contract(values, self._cores(), open=slot).flatten(1)
-        # Re Σ q x = Σ Re q Re x − Im q Im x: the real rows of conj(q) against the real rows of x
-        return _real_rows(query.conj()) if query.is_complex() else query
-
-    def _candidates(self, slot: str, ids: Tensor | None) -> Tensor:
-        """The open slot's side of the product, as real rows: (N, width)."""
-        value = self.lift(slot, self._table(slot)) if ids is None else self._factor(slot, ids)
-        rows = self.indicator.candidates(slot, value).flatten(1)
-        return _real_rows(rows) if rows.is_complex() else rows
-
-    def _factor(self, slot: str, ids: Tensor) -> Tensor:
-        table = self._table(slot)
-        rows = functional.embedding(ids.to(table.device), table.flatten(1))  # its gradient is summed in a fixed order
-        return self.lift(slot, rows.view(len(ids), *table.shape[1:]))
 
     def _table(self, slot: str) -> Tensor:
         table: Tensor = getattr(self, KINDS[slot])
@@ -295,15 +368,6 @@ MODELS: dict[str, type[TensorModel]] = {
 }
 
 
-def fact_bytes(
-    shapes: Mapping[str, tuple[int, ...]], indicator: Indicator, candidates: Mapping[str, int], itemsize: int
-) -> int:
-    """What the factors of one fact take, with those of so many candidates of a slot; not what is made of them."""
-    width = {slot: math.prod(shapes[KINDS[slot]][1:]) ** len(indicator.occurrences(slot)) for slot in indicator.slots}
-    numbers = sum(width.values()) + sum(count * width[slot] for slot, count in candidates.items() if slot in width)
-    return numbers * itemsize
-
-
 def parse_model(name: str) -> type[TensorModel]:
     """The model of that name, in any case."""
     if name.lower() not in MODELS:
@@ -317,6 +381,11 @@ def xavier_(weight: Tensor, *, generator: torch.Generator | None = None) -> None
     nn.init.xavier_uniform_(matrix, generator=generator)
 
 
-def _real_rows(rows: Tensor) -> Tensor:
-    """Complex rows (N, w) as real rows (N, 2w)."""
-    return torch.view_as_real(rows.resolve_conj()).flatten(1)
+def _made(facts: Facts, slot: str, candidates: Tensor) -> Facts:
+    """The facts that each fact's own candidates of a slot make: (B · K)."""
+    return Facts(facts.ids.repeat_interleave(candidates.shape[1], dim=0)).with_slot(slot, candidates.reshape(-1))
+
+
+def real_rows(rows: Tensor) -> Tensor:
+    """Complex rows (N, w) as real rows (N, 2w); real rows as they are."""
+    return torch.view_as_real(rows.resolve_conj()).flatten(1) if rows.is_complex() else rows

@@ -13,13 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.batches import BLOCKS, block_order, choose_block, random_order
+from recollect.contraction import combinations, distinct_counts, joined
 from recollect.errors import UserError
-from recollect.facts import Facts
+from recollect.facts import KINDS, Facts, number
 from recollect.known import Known
+from recollect.losses import one_vs_all
 from recollect.models import TensorModel
 from recollect.negatives import corrupt
+from recollect.optimizers import Optimizer
 from recollect.recipes import Recipe
 
+LAZY = 4  # a table of which a batch touches at most this part (a fourth) is updated row by row
 PLAIN = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")  # of a run's state, what is no tensor
 
 
@@ -56,16 +61,27 @@ class Training:
     ) -> None:
         if not len(facts):
             raise UserError("there are no training facts; give a graph with a non-empty train split")
-        if recipe.loss == "ranking" and not bool(facts.truth.all()):
-            raise UserError("the ranking loss needs true facts only; use the logistic loss for facts valued False")
+        if recipe.loss != "logistic" and not bool(facts.truth.all()):
+            raise UserError(
+                f"the {recipe.loss} loss needs true facts only; use the logistic loss for facts valued False"
+            )
         self.model, self.facts, self.recipe = model, facts, recipe
         self.generator, self.validate = generator, validate
         self.objective = recipe.objective()
         self.known = Known(model.as_modelled(facts), model.sizes)
-        # the sum over all facts + λ‖P‖², divided by the number of facts: Adam's weight decay adds the gradient 2λP/n
-        decay = 2 * recipe.l2 / len(facts)
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), lr=recipe.learning_rate, weight_decay=decay, fused=model.device.type in ("cpu", "cuda")
+        self.block = None if recipe.order == "random" else choose_block(model, facts, recipe.batch_size, recipe.slots)
+        if recipe.order == "blocks" and self.block is None:
+            self.block = -(-recipe.batch_size // BLOCKS[0])
+        if self.block is not None:  # sorted, so that a sorted batch has the facts of one time and predicate together
+            self.facts = facts[number(facts, model.sizes, "tpso").argsort()]
+        self.counts: dict[str, int] | None = None  # distinct combinations in a batch, from the first one
+        # the sum over all facts + λ‖P‖², divided by the number of facts: the penalty's gradient is 2λP/n
+        self.optimizer = Optimizer(
+            recipe.optimizer,
+            dict(model.named_parameters()),
+            lr=recipe.learning_rate,
+            decay=2 * recipe.l2 / len(facts),
+            lazy=self._lazy(),
         )
         self.epoch = 0  # completed
         self.batch = 0  # completed in the running epoch
@@ -85,7 +101,8 @@ class Training:
         while not self.finished:
             order = self._order()
             while (start := self.batch * size) < n:
-                batch = self.facts[order[start : start + size]]
+                rows = order[start : start + size]
+                batch = self.facts[rows if self.block is None else rows.sort().values]
                 self.loss_sum += self._step(batch) * len(batch)
                 self.batch += 1
                 seen = min(n, start + size)
@@ -101,9 +118,7 @@ class Training:
         """Everything that the next record depends on: tensors and plain values."""
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
-        for name, parameter in self.model.named_parameters():
-            moments = self.optimizer.state.get(parameter, {})
-            tensors |= {f"adam.{key}.{name}": value for key, value in moments.items()}
+        tensors |= {f"optimizer.{name}": value for name, value in self.optimizer.state().items()}
         tensors |= {"generator": self.generator.get_state(), "order": self.order_state}
         return tensors, {name: getattr(self, name) for name in PLAIN}
 
@@ -115,11 +130,7 @@ class Training:
 
         self.model.load_state_dict(under("model."))
         self.best = {name: value.to(self.model.device) for name, value in under("best.").items()}
-        adam = self.optimizer.state_dict()
-        for position, (name, _) in enumerate(self.model.named_parameters()):
-            moments = {key: tensors.get(f"adam.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
-            adam["state"][position] = {key: moment for key, moment in moments.items() if moment is not None}
-        self.optimizer.load_state_dict(adam)
+        self.optimizer.restore_(under("optimizer."))
         self.generator.set_state(tensors["generator"])
         self.order_state = tensors["order"]
         for name in PLAIN:
@@ -127,21 +138,44 @@ class Training:
                 raise TypeError(f"{name} is {plain[name]!r}")
             setattr(self, name, plain[name])
 
+    def _lazy(self) -> frozenset[str]:
+        """The tables of which a batch touches so few rows that they are updated row by row."""
+        size = self.recipe.batch_size
+        order = self._draw(torch.Generator().manual_seed(0))[:size]
+        touched: dict[str, Tensor] = {}
+        for slot in self.model.indicator.slots:
+            ids = self.facts.column(slot)[order]
+            touched[KINDS[slot]] = torch.cat([touched.get(KINDS[slot], ids[:0]), ids])
+        lazy = set()
+        for kind, ids in touched.items():
+            if self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict):
+                continue  # every row is a candidate
+            drawn = sum(size * count for slot, count in self.recipe.drawn.items() if KINDS[slot] == kind)
+            if LAZY * (len(ids.unique()) + drawn) <= self.model.sizes[kind]:
+                lazy.add(kind)
+        return frozenset(lazy)
+
     def _order(self) -> Tensor:
         """The order of the running epoch, drawn again from its remembered state when it is under way."""
         if self.batch == 0:
             self.order_state = self.generator.get_state()
-            return torch.randperm(len(self.facts), generator=self.generator)
+            return self._draw(self.generator)
         replay = torch.Generator()
         replay.set_state(self.order_state)
-        return torch.randperm(len(self.facts), generator=replay)
+        return self._draw(replay)
+
+    def _draw(self, generator: torch.Generator) -> Tensor:
+        if self.block is None:
+            return random_order(len(self.facts), generator)
+        return block_order(self.facts.t, self.block, generator)
 
     def _step(self, batch: Facts) -> float:
         """One step down the mean loss of a batch; returns that loss."""
-        there, seen = batch.to(self.model.device), self.model.as_modelled(batch)
-        true, false = None, []
-        for slot, count in self.recipe.negatives.items():
-            ids = corrupt(
+        seen = self.model.as_modelled(batch)
+        if self.counts is None:
+            self.counts = distinct_counts(self.model.indicator, seen)
+        corrupted = {
+            slot: corrupt(
                 seen,
                 slot,
                 count,
@@ -149,18 +183,14 @@ class Training:
                 generator=self.generator,
                 avoid_known=self.recipe.avoid_known,
             )
-            # the true id comes along as the first candidate: one query serves the fact and its corruptions
-            candidates = torch.cat([batch.column(slot)[:, None], ids], dim=1)
-            scores = self.model.score_against(there, slot, candidates)
-            true = scores[:, 0] if true is None else true
-            false.append(scores[:, 1:])
-        # only the logistic loss knows false facts; for the others there are none
-        extra = {"truth": there.value} if there.value is not None and self.recipe.loss == "logistic" else {}
-        losses = self.objective(true, torch.cat(false, dim=1), **extra)
-        loss = (losses if there.weight is None else losses * there.weight).mean()
-        self.optimizer.zero_grad(set_to_none=True)
+            for slot, count in self.recipe.drawn.items()
+        }
+        rows = {kind: self._touched(kind, batch, corrupted) for kind in self.optimizer.lazy}
+        part = self.model.part(rows) if rows else self.model
+        local = self._renumbered(rows, batch, corrupted) if rows else (batch, corrupted)
+        loss = self._loss(part, *local)
         loss.backward()
-        self.optimizer.step()
+        self.optimizer.step({kind: (ids, getattr(part, kind).grad) for kind, ids in rows.items()})
         value = loss.item()
         if not math.isfinite(value):
             raise UserError(
@@ -169,8 +199,59 @@ class Training:
             )
         return value
 
+    def _loss(self, model: TensorModel, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
+        """The mean loss of a batch."""
+        there = batch.to(model.device)
+        if self.recipe.loss == "one-vs-all":
+            sums = [self._against_all(model, there, slot) for slot in self.recipe.predict]
+            return torch.stack(sums).sum() / len(batch)
+        true, false = model.score_corrupted(batch, corrupted, self.counts)
+        # only the logistic loss knows false facts; for the others there are none
+        extra = {"truth": there.value} if there.value is not None and self.recipe.loss == "logistic" else {}
+        losses = self.objective(true, false, **extra)
+        return (losses if there.weight is None else losses * there.weight).mean()
+
+    def _against_all(self, model: TensorModel, batch: Facts, slot: str) -> Tensor:
+        """Σ cross entropy of each fact's id of a slot against all ids, over the distinct queries of a batch."""
+        asked = model.as_modelled(batch)
+        ids = {other: asked.column(other) for other in model.indicator.slots if other != slot}
+        queries = combinations(ids, joined("".join(ids), ""))
+        work = model.contraction(asked[queries.first])
+        if model.is_wide(slot):
+            logits = work.against(slot, model.lift(slot, getattr(model, KINDS[slot])))
+            losses = -logits.log_softmax(dim=1)[queries.index, batch.column(slot)]
+            return (losses if batch.weight is None else losses * batch.weight).sum()
+        answers, weight = batch.column(slot), batch.weight
+        return one_vs_all(model.query(work, slot), model.rows(slot), queries.index, answers, weight)
+
+    def _touched(self, kind: str, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
+        """The rows of a table that a batch needs, sorted."""
+        mark = torch.zeros(self.model.sizes[kind], dtype=torch.bool)
+        for slot in self.model.indicator.slots:
+            if KINDS[slot] == kind:
+                mark[batch.column(slot)] = True
+                if slot in corrupted:
+                    mark[corrupted[slot].reshape(-1)] = True
+        return mark.nonzero()[:, 0]
+
+    def _renumbered(
+        self, rows: dict[str, Tensor], batch: Facts, corrupted: dict[str, Tensor]
+    ) -> tuple[Facts, dict[str, Tensor]]:
+        """The batch and its corruptions by their place among the touched rows."""
+        corrupted = dict(corrupted)
+        for kind, ids in rows.items():
+            place = torch.empty(self.model.sizes[kind], dtype=torch.int64)
+            place[ids] = torch.arange(len(ids))
+            for slot in self.model.indicator.slots:
+                if KINDS[slot] == kind:
+                    batch = batch.with_slot(slot, place[batch.column(slot)])
+                    if slot in corrupted:
+                        corrupted[slot] = place[corrupted[slot]]
+        return batch, corrupted
+
     def _end_epoch(self) -> Epoch:
         self.epoch += 1
+        self.optimizer.settle_()
         loss, self.batch, self.loss_sum = self.loss_sum / len(self.facts), 0, 0.0
         mrr, best = None, False
         if self.validate and (self.epoch % self.recipe.validate_every == 0 or self.epoch == self.recipe.epochs):

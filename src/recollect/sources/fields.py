@@ -16,8 +16,10 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from recollect.native import compiled
 
 PADDING = 64  # bytes that must be readable after the last row: the kernel looks ahead
 
@@ -135,15 +137,7 @@ def _ones(_context: Any, _word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-def _compiled(function: Any) -> Any:
-    """Compiled when it is first used, and kept on disk where a folder can be written."""
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba found no such folder
-        return njit(nogil=True)(function)
-
-
-@_compiled
+@compiled()
 def _split(
     text: npt.NDArray[np.uint8],
     size: int,

@@ -1,0 +1,67 @@
+"""The order in which facts are learned: at random, or in blocks of one time so that a batch shares its cores.
+
+With blocks, the facts of each time are cut at random into pieces, the pieces are shuffled, and a batch is made
+of several: the fewer times in a batch, the more of its work is shared, and the less each step sees of the whole.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from recollect.facts import Facts
+from recollect.models import TensorModel
+
+BLOCKS = (64, 32, 16, 8)  # times in a batch, the most first; fewer learn worse
+SLACK = 1.5  # the most times whose batch costs no more than this, beside the cheapest
+GAIN = 2.0  # how much cheaper a batch of blocks must be than a random one
+WORTH = 1e8  # flops of a random batch, about a millisecond, below which order does not matter
+STATE = 4 * 8  # flops that updating one number of a table is worth: the number, its gradient and moments
+
+
+def random_order(n: int, generator: torch.Generator) -> Tensor:
+    return torch.randperm(n, generator=generator)
+
+
+def block_order(times: Tensor, block: int, generator: torch.Generator) -> Tensor:
+    """Facts in pieces of at most `block` of one time each, pieces in random order: (n,).
+
+    >>> block_order(torch.tensor([0, 0, 1, 1]), 2, torch.Generator().manual_seed(0)).view(2, 2).sort().values.tolist()
+    [[0, 1], [2, 3]]
+    """
+    shuffled = torch.randperm(len(times), generator=generator)
+    grouped = times[shuffled].sort(stable=True)
+    order, sorted_times = shuffled[grouped.indices], grouped.values
+    within = torch.arange(len(times)) - torch.searchsorted(sorted_times, sorted_times)
+    starts = within % block == 0
+    piece = starts.cumsum(0) - 1
+    place = torch.randperm(int(starts.sum()), generator=generator)
+    return order[place[piece].sort(stable=True).indices]
+
+
+def choose_block(model: TensorModel, facts: Facts, batch_size: int, slots: str) -> int | None:
+    """How many facts of one time to keep together, by the estimated cost of a batch; None: a random order is as good.
+
+    Drawn from facts by a generator of its own, so that the choice disturbs no other draw.
+    """
+    generator = torch.Generator().manual_seed(0)
+    size = min(batch_size, len(facts))
+    if "t" not in model.indicator.slots or model.indicator.is_diagonal or size < 2:
+        return None
+
+    def cost(order: Tensor) -> float:
+        batch = facts[order[:size]]
+        rows = {slot: len(batch.column(slot).unique()) for slot in "pt"}
+        state = STATE * sum(rows[slot] * model.row_numbers(slot) for slot in rows)
+        return state + model.contraction(batch).cost(slots)
+
+    at_random = cost(random_order(len(facts), generator))
+    if at_random < WORTH:
+        return None
+    by_block = {}
+    for count in BLOCKS:
+        block = -(-size // count)
+        by_block[block] = cost(block_order(facts.t, block, generator))
+    cheapest = min(by_block.values())
+    block = next(block for block, price in by_block.items() if price <= SLACK * cheapest)
+    return block if GAIN * by_block[block] <= at_random else None

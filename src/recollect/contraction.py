@@ -1,0 +1,344 @@
+"""Contraction of a batch of facts in the order that costs least: what facts share is contracted once.
+
+The factors of an equation are contracted two at a time. A product of factors depends on the ids of its slots
+only, so it is made for the *distinct* combinations of them in the batch: the core of a time meets each
+predicate that occurs with it once, however many facts do, and a fact then costs a small matrix, not a core.
+The order is searched with the counts of distinct combinations in hand; no model is known by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from recollect.facts import KINDS, Facts
+from recollect.grouped import Groups, grouped_matmul
+from recollect.indicator import Indicator
+from recollect.kernels import row_dot, row_product, take
+
+ORDER = "tpso"  # combinations are sorted by time first, then predicate: large factors keep their rows together
+SMALL = 64  # facts: too few for sharing to pay
+MOVED = 8  # flops that moving one number is worth
+CANDIDATES = "N"  # the axis of all candidates of an open slot
+
+
+@dataclass(frozen=True)
+class Part:
+    """A product of factors: rows for the combinations of `slots`, and the row of each fact."""
+
+    slots: str  # "" for a product of cores, which has no rows
+    axes: str
+    value: Tensor  # (rows, *axes), or (*axes) for a core
+    index: Tensor | None  # (B,): the row of each fact; None for a core
+    made: bool = False  # whether its rows are the distinct combinations of `slots`; else the rows of a table
+
+
+@dataclass(frozen=True)
+class Level:
+    """The distinct combinations of some slots in a batch."""
+
+    first: Tensor  # (rows,): a fact that has the combination
+    index: Tensor  # (B,): the combination of each fact
+
+
+class Contraction:
+    """A batch of facts on its way to scores; products are kept, so several open slots share them."""
+
+    def __init__(
+        self,
+        indicator: Indicator,
+        facts: Facts,
+        factor: Callable[[str, Tensor], tuple[Tensor, Tensor]],
+        cores: Sequence[Tensor],
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
+        """`factor` gives, for ids of a slot, rows (N, *axes) and which of them belong to the ids.
+
+        `counts` tells the distinct combinations of slots, as `distinct_counts` does; counted here if None.
+        """
+        self.indicator, self.facts = indicator, facts
+        self.terms = indicator.terms
+        self.ids = {slot: facts.column(slot).contiguous() for slot in indicator.slots}
+        self.counts = distinct_counts(indicator, facts) if counts is None else counts
+        self._levels: dict[str, Level] = {}
+        self._groups: dict[tuple[str, str], Groups] = {}
+        self.factor, self._cores = factor, cores
+        self._parts: dict[int, Part] = {}
+
+    def score(self) -> Tensor:
+        """θ of each fact: (B,)."""
+        return self._of_facts(self._contract(self.terms, self._all))
+
+    def query(self, open: str) -> Tensor:
+        """What waits for the open slot: (B, axes of the slot)."""
+        part = self._contract(self.terms, without(self.terms, open))
+        value = self._of_facts(part)
+        return value.permute(0, *(1 + part.axes.index(axis) for axis in self.indicator.axes(open)))
+
+    def against(self, open: str, candidates: Tensor) -> Tensor:
+        """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""
+        return self._of_facts(self._contract(self._with_candidates(open, candidates), self._all))
+
+    def numbers(self, open: str | None, candidates: Tensor | None = None) -> int:
+        """How many numbers the work on a score, a query or the scores of candidates makes on its way."""
+        terms = self.terms if open is None or candidates is None else self._with_candidates(open, candidates)
+        mask = self._all if open is None or candidates is not None else without(self.terms, open)
+        return work_numbers(terms, self._sizes(terms), self.counts, mask)
+
+    @property
+    def _all(self) -> int:
+        return (1 << len(self.terms)) - 1
+
+    def _with_candidates(self, open: str, candidates: Tensor) -> tuple[tuple[str, str], ...]:
+        """The terms, with all candidates at once in the place of the open slot."""
+        terms = tuple(("", CANDIDATES + axes) if slot == open else (slot, axes) for slot, axes in self.terms)
+        for bit, (slot, _) in enumerate(self.terms):
+            if slot == open:
+                self._parts[1 << bit] = Part("", terms[bit][1], candidates, None)
+        return terms
+
+    def _of_facts(self, part: Part) -> Tensor:
+        assert part.index is not None  # an equation has at least one slot beside the open one
+        return part.value if part.made and not self._is_shared(part.slots) else take(part.value, part.index)
+
+    def _contract(self, terms: tuple[tuple[str, str], ...], mask: int) -> Part:
+        for left, right in self._plan(terms, mask)[1]:
+            axes = kept_axes(terms, left | right)
+            self._parts[left | right] = self._pair(self._part(left), self._part(right), axes)
+        return self._part(mask)
+
+    def cost(self, opens: str) -> float:
+        """Estimated flops of the queries of these slots, common work counted once."""
+        total, done = 0.0, set[int]()
+        for slot in opens:
+            cost, steps = self._plan(self.terms, without(self.terms, slot), done)
+            total, done = total + cost, done | {left | right for left, right in steps}
+        return total
+
+    def _plan(
+        self, terms: tuple[tuple[str, str], ...], mask: int, done: Collection[int] = ()
+    ) -> tuple[float, tuple[tuple[int, int], ...]]:
+        found = tuple(sorted(part for part in {*self._parts, *done} if part & mask == part))
+        return plan(terms, _key(self._sizes(terms)), _key(self.counts, _rounded), mask, found)
+
+    def _sizes(self, terms: tuple[tuple[str, str], ...]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for bit, (_, axes) in enumerate(terms):
+            if not set(axes) <= sizes.keys():
+                part = self._part(1 << bit)
+                sizes |= dict(zip(axes, part.value.shape[-len(axes) :], strict=True))
+        return sizes
+
+    def _part(self, mask: int) -> Part:
+        """A product that is there, or the factor of a single term."""
+        if mask not in self._parts:
+            bit = mask.bit_length() - 1
+            slot, axes = self.terms[bit]
+            if slot:
+                value, index = self.factor(slot, self.ids[slot])
+                self._parts[mask] = Part(slot, axes, value, index)
+            else:
+                core = self._cores[bit - len(self.indicator.factors)]
+                self._parts[mask] = Part("", axes, core, None)
+        return self._parts[mask]
+
+    def _is_shared(self, slots: str) -> bool:
+        return self.counts[slots] < len(self.facts)
+
+    def _level(self, slots: str) -> Level:
+        """The distinct combinations of these slots; every fact its own where few are shared."""
+        if slots not in self._levels:
+            each = torch.arange(len(self.facts), device=self.facts.ids.device)
+            self._levels[slots] = (
+                combinations(self.ids, slots) if slots and self._is_shared(slots) else Level(each, each)
+            )
+        return self._levels[slots]
+
+    def _rows(self, part: Part, level: Level, slots: str) -> Tensor:
+        """The row of `part` for each combination of a level."""
+        if part.made and part.slots == slots:
+            return torch.arange(len(part.value), device=part.value.device)
+        assert part.index is not None
+        return part.index if level.first is level.index else part.index[level.first]
+
+    def _pair(self, x: Part, y: Part, axes: str) -> Part:
+        """The product of two parts, summed over the axes that nothing else needs."""
+        if not x.slots:
+            x, y = y, x
+        slots = joined(x.slots, y.slots)
+        if not slots:
+            return Part("", axes, torch.einsum(f"{x.axes},{y.axes}->{axes}", x.value, y.value), None)
+        level = self._level(slots)
+        if not y.slots:
+            rows = x.value if x.made else take(x.value, self._rows(x, level, slots))
+            value = torch.einsum(f"B{x.axes},{y.axes}->B{axes}", rows, y.value)
+            return Part(slots, axes, value, level.index, made=True)
+        if (x.slots != slots and x.value[0].numel() > y.value[0].numel()) or y.slots == slots:
+            x, y = y, x  # y is what several rows share, the larger one where both are
+        i, j = self._rows(x, level, slots), self._rows(y, level, slots)
+        both = set(x.axes) & set(y.axes)
+        if not axes and set(x.axes) == set(y.axes) and not x.value.is_complex():
+            aligned = y.value.permute(0, *(1 + y.axes.index(axis) for axis in x.axes)).flatten(1)
+            value = row_dot(take(x.value, i).flatten(1), aligned, j[:, None])[:, 0]
+        elif x.axes == y.axes == axes:
+            value = row_product(x.value.flatten(1), i, y.value.flatten(1), j).view(-1, *x.value.shape[1:])
+        elif both and not both & set(axes) and y.slots != slots and not y.value.is_complex():
+            value, axes = self._grouped(x, y, i, j, slots)
+        else:
+            value = torch.einsum(f"B{x.axes},B{y.axes}->B{axes}", take(x.value, i), take(y.value, j))
+        return Part(slots, axes, value, level.index, made=True)
+
+    def _grouped(self, x: Part, y: Part, i: Tensor, j: Tensor, slots: str) -> tuple[Tensor, str]:
+        """Σ over common axes of x's row, times the matrix of y that several rows share."""
+        summed = [axis for axis in y.axes if axis in x.axes]
+        left = [axis for axis in x.axes if axis not in summed]
+        right = [axis for axis in y.axes if axis not in summed]
+        key = (slots, y.slots)
+        if key not in self._groups:
+            self._groups[key] = Groups.of(j)
+        rows = x.value.permute(0, *(1 + x.axes.index(axis) for axis in [*left, *summed]))
+        matrices = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [*summed, *right]))
+        value = grouped_matmul(rows.flatten(1 + len(left)), i, matrices, len(summed), self._groups[key])
+        return value, "".join(left + right)
+
+
+def distinct_counts(indicator: Indicator, facts: Facts) -> dict[str, int]:
+    """How many distinct combinations of each set of slots the facts have; all of them where sharing cannot pay."""
+    sets = _slot_sets(indicator)
+    if len(facts) <= SMALL or indicator.is_diagonal:
+        return dict.fromkeys(sets, len(facts))
+    ids = {slot: facts.column(slot) for slot in indicator.slots}
+    counts = {slots: len(_codes(ids, slots).unique()) for slots in sets}
+    # where most combinations are distinct, finding them costs more than it saves
+    return {slots: count if 2 * count <= len(facts) else len(facts) for slots, count in counts.items()}
+
+
+def most_counts(indicator: Indicator, sizes: Mapping[str, int], facts: int) -> dict[str, int]:
+    """How many distinct combinations so many facts can have at most."""
+    return {slots: min(facts, math.prod(sizes[KINDS[slot]] for slot in slots)) for slots in _slot_sets(indicator)}
+
+
+def _slot_sets(indicator: Indicator) -> list[str]:
+    """Every set of slots of an equation, each in the order of ORDER."""
+    slots = [slot for slot in ORDER if slot in indicator.slots]
+    return ["".join(slot for bit, slot in enumerate(slots) if mask >> bit & 1) for mask in range(1, 1 << len(slots))]
+
+
+def combinations(ids: Mapping[str, Tensor], slots: str) -> Level:
+    """The distinct combinations of the ids of some slots, sorted in the order of `slots`."""
+    codes = _codes(ids, slots)
+    if bool((codes[1:] >= codes[:-1]).all()):
+        index = torch.unique_consecutive(codes, return_inverse=True)[1]
+    else:
+        index = torch.unique(codes, return_inverse=True)[1]
+    first = torch.empty(int(index.max()) + 1 if len(index) else 0, dtype=torch.int64, device=codes.device)
+    first[index] = torch.arange(len(index), device=codes.device)
+    return Level(first, index)
+
+
+def _codes(ids: Mapping[str, Tensor], slots: str) -> Tensor:
+    """One number for the ids of some slots, the first most significant: (B,)."""
+    codes = ids[slots[0]]
+    for slot in slots[1:]:
+        column = ids[slot]
+        codes = codes * (int(column.max()) + 1 if len(column) else 1) + column
+    return codes
+
+
+def joined(left: str, right: str) -> str:
+    return "".join(slot for slot in ORDER if slot in left or slot in right)
+
+
+def kept_axes(terms: Sequence[tuple[str, str]], mask: int) -> str:
+    """The axes of a product that other terms, or the candidates, still need."""
+    inside = dict.fromkeys("".join(axes for bit, (_, axes) in enumerate(terms) if mask >> bit & 1))
+    outside = set("".join(axes for bit, (_, axes) in enumerate(terms) if not mask >> bit & 1)) | {CANDIDATES}
+    return "".join(axis for axis in inside if axis in outside)
+
+
+@lru_cache(maxsize=4096)
+def plan(
+    terms: tuple[tuple[str, str], ...],
+    sizes: tuple[tuple[str, int], ...],
+    counts: tuple[tuple[str, int], ...],
+    mask: int,
+    done: tuple[int, ...],
+) -> tuple[float, tuple[tuple[int, int], ...]]:
+    """What the product of all terms of `mask` costs at least, and the pairs to multiply for it, in order.
+
+    Products that are `done` cost nothing. A step costs, for each distinct combination of its slots, its flops
+    and the numbers it reads and writes.
+    """
+    size, count = dict(sizes), dict(counts) | {"": 1}
+
+    def numbers(axes: str) -> int:
+        return math.prod(size[axis] for axis in axes)
+
+    def step(left: int, right: int) -> float:
+        x, y = kept_axes(terms, left), kept_axes(terms, right)
+        rows = count[_slots(terms, left | right)]
+        small, large = sorted((x, y), key=numbers)
+        made = numbers(kept_axes(terms, left | right))
+        shared = min(count[_slots(terms, left)], count[_slots(terms, right)], rows)
+        flops = 2 * numbers("".join(dict.fromkeys(x + y)))
+        return rows * (flops + MOVED * (numbers(small) + made)) + shared * MOVED * numbers(large)
+
+    best: dict[int, tuple[float, tuple[int, int] | None]] = {}
+    for part in sorted((sub for sub in _submasks(mask)), key=int.bit_count):
+        if part.bit_count() == 1 or part in done:
+            best[part] = (0.0, None)
+            continue
+        options = []
+        for left in _submasks(part):
+            right = part ^ left
+            if right and left > right:
+                options.append((best[left][0] + best[right][0] + step(left, right), (left, right)))
+        best[part] = min(options)
+
+    def steps(part: int) -> list[tuple[int, int]]:
+        pair = best[part][1]
+        return [] if pair is None else [*steps(pair[0]), *steps(pair[1]), pair]
+
+    return best[mask][0], tuple(steps(mask))
+
+
+def work_numbers(
+    terms: tuple[tuple[str, str], ...], sizes: Mapping[str, int], counts: Mapping[str, int], mask: int
+) -> int:
+    """How many numbers are made on the way to the product of the terms of `mask`."""
+    made = 0
+    for left, right in plan(terms, _key(sizes), _key(counts, _rounded), mask, ())[1]:
+        slots = _slots(terms, left | right)
+        made += (counts[slots] if slots else 1) * math.prod(sizes[axis] for axis in kept_axes(terms, left | right))
+    return made
+
+
+def without(terms: Sequence[tuple[str, str]], open: str) -> int:
+    """All terms but those of the open slot."""
+    return sum(1 << bit for bit, (slot, _) in enumerate(terms) if slot != open)
+
+
+def _key(values: Mapping[str, int], of: Callable[[int], int] = int) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, of(value)) for name, value in values.items()))
+
+
+def _slots(terms: Sequence[tuple[str, str]], mask: int) -> str:
+    return joined("".join(slot for bit, (slot, _) in enumerate(terms) if mask >> bit & 1), "")
+
+
+def _submasks(mask: int) -> list[int]:
+    found, sub = [], mask
+    while sub:
+        found.append(sub)
+        sub = (sub - 1) & mask
+    return found
+
+
+def _rounded(count: int) -> int:
+    """The next power of two: batches that differ little share one plan."""
+    return 1 << max(0, count - 1).bit_length()

@@ -1,0 +1,159 @@
+"""Many rows times few matrices: rows that share a matrix are multiplied with it together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect.kernels import add_rows
+
+TILES = (4, 8, 16, 32, 64)
+TILE_COST = 6  # rows that starting a tile is worth
+LARGE = 16384  # numbers: a matrix that is not copied to its tiles but multiplied in a loop over groups
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows sorted by the matrix they share."""
+
+    order: Tensor | None  # (n,): sorted rows; None where they come sorted
+    matrix: Tensor  # (groups,): the matrix of each group
+    counts: Tensor  # (groups,): its rows
+    _copies: dict[int, Tensor] = field(default_factory=dict)  # by where the matrices lie; they outlive this
+
+    @classmethod
+    def of(cls, matrix: Tensor) -> Groups:
+        """From the matrix of each row, (n,)."""
+        order = None
+        if not bool((matrix[1:] >= matrix[:-1]).all()):
+            matrix, order = torch.sort(matrix, stable=True)
+        found, counts = torch.unique_consecutive(matrix, return_counts=True)
+        return cls(order, found, counts)
+
+    def repeated(self, times: int) -> Groups:
+        """The groups of rows that each stand for so many."""
+        if times == 1:
+            return self
+        order = self.order
+        if order is not None:
+            order = (order[:, None] * times + torch.arange(times, device=order.device)).flatten()
+        return Groups(order, self.matrix, self.counts * times)
+
+    @cached_property
+    def tiles(self) -> tuple[int, Tensor, Tensor]:
+        """Rows per tile, the matrix of each tile, and where each sorted row lies among the rows of all tiles."""
+        cost = {tile: int((-(-self.counts // tile)).sum()) * (tile + TILE_COST) for tile in TILES}
+        tile = min(cost, key=cost.__getitem__)
+        of_group = -(-self.counts // tile)
+        shift = tile * of_group - self.counts  # unused rows at the end of each group
+        unused = torch.repeat_interleave(shift.cumsum(0) - shift, self.counts)
+        place = torch.arange(len(unused), device=unused.device) + unused
+        return tile, torch.repeat_interleave(self.matrix, of_group), place
+
+    @cached_property
+    def bounds(self) -> list[tuple[int, int, int]]:
+        """(matrix, start, stop) of each group of sorted rows."""
+        stops = self.counts.cumsum(0).tolist()
+        return list(zip(self.matrix.tolist(), [0, *stops[:-1]], stops, strict=True))
+
+    def gathered(self, matrices: Tensor) -> Tensor:
+        """The matrix of each tile, copied once in the order of memory and seen in the order asked for."""
+        order = _memory_order(matrices)
+        if matrices.data_ptr() not in self._copies:
+            copies = matrices.detach().permute(order).index_select(0, self.tiles[1])
+            self._copies[matrices.data_ptr()] = copies
+        return self._copies[matrices.data_ptr()].permute([order.index(axis) for axis in range(matrices.dim())])
+
+
+def grouped_matmul(rows: Tensor, index: Tensor, matrices: Tensor, summed: int, groups: Groups) -> Tensor:
+    """Entry n is rows[index[n]] @ matrices[group of n].
+
+    rows (N, …, K), index (n,), matrices (G, *K, *R) with `summed` axes in K -> (n, …, *R).
+    """
+    left, right = rows.shape[1:-1], matrices.shape[1 + summed :]
+    times = math.prod(left)
+    if times > 1:
+        index = (index[:, None] * times + torch.arange(times, device=index.device)).flatten()
+    groups = groups.repeated(times)
+    out = _Grouped.apply(rows.reshape(-1, rows.shape[-1]), index, matrices, summed, groups)
+    return out.view(-1, *left, *right)
+
+
+class _Grouped(torch.autograd.Function):
+    """In tiles of rows that share a matrix, or, where matrices are large, in a loop over them."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor, matrices: Tensor, summed: int, groups: Groups) -> Tensor:
+        ctx.groups, ctx.count = groups, len(rows)
+        ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
+        index = index if groups.order is None else index[groups.order]
+        if _is_large(matrices):
+            x = rows.index_select(0, index)
+            out = rows.new_empty(len(index), ctx.shape[1])
+            for matrix, start, stop in groups.bounds:
+                torch.mm(x[start:stop], matrices[matrix].reshape(ctx.shape), out=out[start:stop])
+        else:
+            tile, owner, place = groups.tiles
+            padded = index.new_zeros(tile * len(owner)).index_copy_(
+                0, place, index
+            )  # unused rows: nothing comes of them
+            x = rows.index_select(0, padded).view(len(owner), tile, -1)
+            product = torch.bmm(x, groups.gathered(matrices).reshape(len(owner), *ctx.shape))
+            out = product.view(-1, ctx.shape[1]).index_select(0, place)
+        ctx.save_for_backward(index, x, matrices)
+        return out if groups.order is None else torch.empty_like(out).index_copy_(0, groups.order, out)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None, None]:
+        index, x, matrices = ctx.saved_tensors
+        groups, shape = ctx.groups, ctx.shape
+        for_rows, for_matrices = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
+        grad = grad.contiguous() if groups.order is None else grad[groups.order]
+        dx = dmatrices = None
+        if _is_large(matrices):
+            dx = torch.empty_like(x) if for_rows else None
+            dmatrices = torch.zeros_like(matrices) if for_matrices else None
+            for matrix, start, stop in groups.bounds:
+                if dx is not None:
+                    torch.mm(grad[start:stop], matrices[matrix].reshape(shape).T, out=dx[start:stop])
+                if dmatrices is not None:
+                    dmatrices[matrix] = (x[start:stop].T @ grad[start:stop]).view(matrices.shape[1:])
+        else:
+            tile, owner, place = groups.tiles
+            g = grad.new_zeros(tile * len(owner), shape[1]).index_copy_(0, place, grad).view(len(owner), tile, -1)
+            if for_rows:
+                back = torch.bmm(g, groups.gathered(matrices).reshape(len(owner), *shape).mT)
+                dx = back.view(-1, shape[0]).index_select(0, place)
+            if for_matrices:
+                product = torch.bmm(g.mT, x) if _is_swapped(matrices) else torch.bmm(x.mT, g)
+                dmatrices = _summed(product, owner, matrices)
+        return (None if dx is None else add_rows(ctx.count, index, dx)), None, dmatrices, None, None
+
+
+def _is_large(matrices: Tensor) -> bool:
+    return matrices[:1].numel() > LARGE
+
+
+def _summed(products: Tensor, matrix: Tensor, matrices: Tensor) -> Tensor:
+    """The products of all tiles, as they lie in memory, added up for each matrix."""
+    order = _memory_order(matrices)
+    if not _is_swapped(matrices):
+        products = products.view(len(matrix), *matrices.shape[1:]).permute(order)
+    summed = add_rows(len(matrices), matrix, products.contiguous())
+    return summed.permute([order.index(axis) for axis in range(matrices.dim())])
+
+
+def _memory_order(matrices: Tensor) -> list[int]:
+    """The axes as they lie in memory, the matrices' own first."""
+    return [0, *sorted(range(1, matrices.dim()), key=matrices.stride().__getitem__, reverse=True)]
+
+
+def _is_swapped(matrices: Tensor) -> bool:
+    """Whether these are plain matrices that lie in memory transposed."""
+    return matrices.dim() == 3 and _memory_order(matrices) == [0, 2, 1]

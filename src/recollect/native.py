@@ -1,0 +1,161 @@
+"""The compiled kernels: plain loops over contiguous arrays, run without Python's lock.
+
+Arrays of numbers are (rows, width) and real, a complex number as two; arrays of ids are whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
+ADAGRAD_EPSILON = 1e-10
+
+
+def compiled(**options: Any) -> Callable[[Any], Any]:
+    """Compile a function, kept on disk for the next time where there is a place to keep it."""
+
+    def decorate(function: Any) -> Any:
+        try:
+            return njit(nogil=True, cache=True, **options)(function)
+        except RuntimeError:  # no folder to write to
+            return njit(nogil=True, **options)(function)
+
+    return decorate
+
+
+kernel = compiled(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
+
+
+@kernel
+def add_rows(table: Array, rows: Array, values: Array) -> None:
+    for n in range(len(rows)):
+        row = table[rows[n]]
+        for r in range(values.shape[1]):
+            row[r] += values[n, r]
+
+
+@kernel
+def multiply(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
+    for n in range(len(out)):
+        x, y = a[i[n]], b[j[n]]
+        for r in range(out.shape[1]):
+            out[n, r] = x[r] * y[r]
+
+
+@kernel
+def multiply_back(a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array) -> None:
+    for n in range(len(grad)):
+        x, y, dx, dy = a[i[n]], b[j[n]], da[i[n]], db[j[n]]
+        for r in range(grad.shape[1]):
+            g = grad[n, r]
+            dx[r] += g * y[r]
+            dy[r] += g * x[r]
+
+
+@kernel
+def multiply_complex(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
+    for n in range(len(out)):
+        x, y, z = a[i[n]], b[j[n]], out[n]
+        for r in range(len(z) // 2):
+            x0, x1, y0, y1 = x[2 * r], x[2 * r + 1], y[2 * r], y[2 * r + 1]
+            z[2 * r] = x0 * y0 - x1 * y1
+            z[2 * r + 1] = x0 * y1 + x1 * y0
+
+
+@kernel
+def multiply_back_complex(a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array) -> None:
+    # the gradient of z = x y, as PyTorch counts it, is g conj(y) for x and g conj(x) for y
+    for n in range(len(grad)):
+        x, y, dx, dy, dz = a[i[n]], b[j[n]], da[i[n]], db[j[n]], grad[n]
+        for r in range(len(dz) // 2):
+            g, h = dz[2 * r], dz[2 * r + 1]
+            dx[2 * r] += g * y[2 * r] + h * y[2 * r + 1]
+            dx[2 * r + 1] += h * y[2 * r] - g * y[2 * r + 1]
+        for r in range(len(dz) // 2):
+            g, h = dz[2 * r], dz[2 * r + 1]
+            dy[2 * r] += g * x[2 * r] + h * x[2 * r + 1]
+            dy[2 * r + 1] += h * x[2 * r] - g * x[2 * r + 1]
+
+
+@kernel
+def dot(query: Array, table: Array, ids: Array, out: Array) -> None:
+    for n in range(len(query)):
+        for k in range(ids.shape[1]):
+            row = table[ids[n, k]]
+            total = query[n, 0] * row[0]
+            for r in range(1, query.shape[1]):
+                total += query[n, r] * row[r]
+            out[n, k] = total
+
+
+@kernel
+def dot_back(query: Array, table: Array, ids: Array, grad: Array, dquery: Array, dtable: Array) -> None:
+    for n in range(len(query)):
+        dquery[n] = 0
+        for k in range(ids.shape[1]):
+            row, drow, g = table[ids[n, k]], dtable[ids[n, k]], grad[n, k]
+            for r in range(query.shape[1]):
+                dquery[n, r] += g * row[r]
+                drow[r] += g * query[n, r]
+
+
+@kernel
+def adam_rows(
+    weight: Array,
+    average: Array,
+    square: Array,
+    last: Array,
+    rows: Array,
+    grad: Array,
+    step: int,
+    lr: float,
+    decay: float,
+) -> None:
+    touched = len(grad) > 0
+    one = weight.dtype.type(1)
+    b1, b2, epsilon = one * BETA1, one * BETA2, one * EPSILON
+    for n in range(len(rows)):
+        row = rows[n]
+        p, m, v = weight[row], average[row], square[row]
+        seen = last[row]
+        gap = step - seen - touched
+        if seen > 0 and gap > 0:
+            tail = one * (lr / (1 - BETA1**seen) * BETA1 * (1 - BETA1**gap) / (1 - BETA1))
+            fix = one * (1 / (1 - BETA2**seen))
+            d1, d2 = one * BETA1**gap, one * BETA2**gap
+            for r in range(len(p)):
+                p[r] -= tail * m[r] / (np.sqrt(v[r] * fix) + epsilon)
+                m[r] *= d1
+                v[r] *= d2
+        last[row] = step
+        if touched:
+            g = grad[n]
+            penalty = one * (decay * (gap + 1))
+            rate, fix = one * (lr / (1 - BETA1**step)), one * (1 / (1 - BETA2**step))
+            for r in range(len(p)):
+                x = g[r] + penalty * p[r]
+                m[r] = b1 * m[r] + (one - b1) * x
+                v[r] = b2 * v[r] + (one - b2) * x * x
+                p[r] -= rate * m[r] / (np.sqrt(v[r] * fix) + epsilon)
+
+
+@kernel
+def adagrad_rows(
+    weight: Array, total: Array, last: Array, rows: Array, grad: Array, step: int, lr: float, decay: float
+) -> None:
+    one = weight.dtype.type(1)
+    rate, epsilon = one * lr, one * ADAGRAD_EPSILON
+    for n in range(len(rows)):
+        row = rows[n]
+        p, v, g = weight[row], total[row], grad[n]
+        penalty = one * (decay * (step - last[row]))
+        last[row] = step
+        for r in range(len(p)):
+            x = g[r] + penalty * p[r]
+            v[r] += x * x
+            p[r] -= rate * x / (np.sqrt(v[r]) + epsilon)

@@ -1,0 +1,141 @@
+"""Adam and Adagrad that visit only the rows a batch has touched.
+
+A table of which a batch touches most rows is updated whole, exactly as PyTorch does. One of which it touches
+few (the core of a time, an entity among many) is updated row by row; what Adam's momentum would have done to
+a row in the steps between is made up for when the row is next touched, and at `settle_`, in closed form:
+over k untouched steps m decays to β₁ᵏm and the row moves by lr β₁(1 − β₁ᵏ)/(1 − β₁) m / (√v̂ + ε), v̂ taken
+as it was at the last touch, the one thing that differs from exact Adam. Adagrad is exact: it has no momentum.
+The penalty's gradient of the untouched steps is added to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from recollect import native
+from recollect.kernels import is_native
+from recollect.native import ADAGRAD_EPSILON, BETA1, BETA2, EPSILON
+
+OPTIMIZERS = ("adam", "adagrad")
+
+
+class Optimizer:
+    """One step down for every parameter; `lazy` names the tables that are updated row by row."""
+
+    def __init__(
+        self, kind: str, parameters: Mapping[str, nn.Parameter], *, lr: float, decay: float, lazy: frozenset[str]
+    ) -> None:
+        self.kind, self.parameters, self.lr, self.decay, self.lazy = kind, dict(parameters), lr, decay, lazy
+        self.step_count = 0
+        whole = [parameter for name, parameter in parameters.items() if name not in lazy]
+        self.whole: torch.optim.Optimizer | None = None
+        if whole:
+            fused = whole[0].device.type in ("cpu", "cuda")
+            if kind == "adam":
+                self.whole = torch.optim.Adam(whole, lr=lr, weight_decay=decay, fused=fused)
+            else:
+                self.whole = torch.optim.Adagrad(
+                    whole, lr=lr, weight_decay=decay, fused=whole[0].device.type == "cpu", eps=ADAGRAD_EPSILON
+                )
+        self.moments = {name: self._fresh(parameters[name]) for name in sorted(lazy)}
+
+    def _fresh(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """What is remembered of every row; `last` is the step at which it was touched."""
+        names = ("exp_avg", "exp_avg_sq") if self.kind == "adam" else ("sum",)
+        moments = {name: torch.zeros_like(parameter.detach()) for name in names}
+        return moments | {"last": torch.zeros(len(parameter), dtype=torch.int64, device=parameter.device)}
+
+    @torch.no_grad()
+    def step(self, touched: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Whole tables by their `.grad`, lazy ones by the rows touched and their gradients."""
+        self.step_count += 1
+        if self.whole is not None:
+            self.whole.step()
+            self.whole.zero_grad(set_to_none=True)
+        for name, (rows, grad) in touched.items():
+            self._move(name, rows, grad)
+
+    @torch.no_grad()
+    def settle_(self) -> None:
+        """Make up for the untouched steps of every row, so that the weights are what they would be."""
+        if self.kind == "adam":
+            for name in self.lazy:
+                self._move(name, torch.arange(len(self.parameters[name]), device=self.parameters[name].device), None)
+
+    def _move(self, name: str, rows: Tensor, grad: Tensor | None) -> None:
+        moments, weight = self.moments[name], self.parameters[name]
+        flat = [x.view(len(x), -1) for x in (weight.detach(), *(moments[key] for key in moments if key != "last"))]
+        values = flat[0].new_zeros(0, flat[0].shape[1]) if grad is None else grad.reshape(len(rows), -1)
+        arguments = (*flat, moments["last"], rows, values)
+        compiled, plain = COMPILED[self.kind], PLAIN[self.kind]
+        if is_native(*flat):
+            compiled(*(x.numpy() for x in arguments), self.step_count, self.lr, self.decay)
+        else:
+            plain(*arguments, self.step_count, self.lr, self.decay)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything the next step depends on, beside the weights."""
+        tensors = {"step": torch.tensor(self.step_count)}
+        for name, parameter in self.parameters.items():
+            known = self.moments[name] if name in self.lazy else self.whole.state.get(parameter, {})  # type: ignore[union-attr]
+            tensors |= {f"{key}.{name}": value for key, value in known.items()}
+        return tensors
+
+    def restore_(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from a `state`."""
+        self.step_count = int(tensors["step"])
+        position, inner = 0, self.whole.state_dict() if self.whole is not None else {}
+        for name in self.parameters:
+            found = {key.removesuffix(f".{name}"): x for key, x in tensors.items() if key.endswith(f".{name}")}
+            if name in self.lazy:
+                for key, value in self.moments[name].items():
+                    value.copy_(found[key])
+            else:
+                inner["state"][position] = found
+                position += 1
+        if self.whole is not None:
+            self.whole.load_state_dict(inner)
+
+
+def _adam_rows(
+    weight: Tensor,
+    average: Tensor,
+    square: Tensor,
+    last: Tensor,
+    rows: Tensor,
+    grad: Tensor,
+    step: int,
+    lr: float,
+    decay: float,
+) -> None:
+    """Row by row: the untouched steps since the last touch, then, if there is a gradient, this step."""
+    p, m, v, seen = weight[rows], average[rows], square[rows], last[rows].to(weight.dtype)[:, None]
+    touched = len(grad) > 0
+    gap = step - seen - int(touched)  # steps in which nothing touched the row
+    moving = seen > 0
+    root = (v / (1 - BETA2**seen).where(moving, 1)).sqrt() + EPSILON
+    tail = lr / (1 - BETA1**seen).where(moving, 1) * BETA1 * (1 - BETA1**gap) / (1 - BETA1)
+    p = p - (tail * m / root).where(moving, 0)
+    m, v = m * BETA1**gap, v * BETA2**gap
+    if touched:
+        g = grad + decay * (gap + 1) * p
+        m, v = BETA1 * m + (1 - BETA1) * g, BETA2 * v + (1 - BETA2) * g * g
+        p = p - lr / (1 - BETA1**step) * m / ((v / (1 - BETA2**step)).sqrt() + EPSILON)
+    weight[rows], average[rows], square[rows], last[rows] = p, m, v, step
+
+
+def _adagrad_rows(
+    weight: Tensor, total: Tensor, last: Tensor, rows: Tensor, grad: Tensor, step: int, lr: float, decay: float
+) -> None:
+    gap = (step - last[rows]).to(weight.dtype)[:, None]
+    g = grad + decay * gap * weight[rows]
+    total[rows] += g * g
+    weight[rows] -= lr * g / (total[rows].sqrt() + ADAGRAD_EPSILON)
+    last[rows] = step
+
+
+COMPILED: dict[str, Callable[..., None]] = {"adam": native.adam_rows, "adagrad": native.adagrad_rows}
+PLAIN: dict[str, Callable[..., None]] = {"adam": _adam_rows, "adagrad": _adagrad_rows}
