@@ -18,6 +18,7 @@ check: $(READY)  ## format, lint, types
 	$(BIN)/mypy
 
 bench: $(READY)  ## ratios against references, measured in one run
+	$(BIN)/recollect bench
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/events.py
 

@@ -59,6 +59,7 @@ COMMANDS = {
     "evaluate": {"memory", "split", "slots", "as_json"},
     "recall": {"memory", "subject", "predicate", "object", "time", "top", "as_json"},
     "models": {"as_json"},
+    "bench": {"only", "quick", "repeats", "pykeen", "figure", "as_json"},
     "data": {},
 }
 

@@ -12,11 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from recollect import bench
 from recollect import demo as show
+from recollect.bounds import Machine
 from recollect.bundle import ABOUT, remove_checkpoint
 from recollect.cli_data import Columns, Data, Grain, InclusiveEnd, Json, Static, graph_of
 from recollect.cli_data import app as data_app
@@ -28,8 +31,10 @@ from recollect.learning import Learning
 from recollect.memory import Memory, load
 from recollect.models import FORMS, MODELS, Ranks
 from recollect.negatives import parse_negatives
+from recollect.plots import check_figure, cost_growth
 from recollect.recipes import parse_recipe
 from recollect.training import Epoch, Step
+from recollect.workers import find_pykeen
 
 app = typer.Typer(
     help="Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part.",
@@ -251,6 +256,45 @@ def models(as_json: Json = False) -> None:
         for name, model in MODELS.items()
     ]
     print_rows(rows, as_json)
+
+
+@app.command("bench")
+def bench_(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"Some of {', '.join(bench.PARTS)}, or below as in train/gdelt/cont."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Everything tiny: tries the suite, measures nothing.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds, in each of which all contenders take their turn.")] = 3,
+    pykeen: Annotated[str | None, typer.Option(metavar="PYTHON", help="A Python that has PyKEEN.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Save a picture of growth here (.png, .svg, .pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure training, evaluation, recall, loading and memory beside references and the machine's bounds.
+
+    Example: `recollect bench --quick --only train`
+    """
+    if figure is not None:
+        check_figure(figure)
+    python = find_pykeen(pykeen)
+    told = console(stderr=True, soft_wrap=True)
+    chosen = bench.chosen(bench.cases(quick=quick, pykeen=python), only or [])
+    for line in bench.missing(pykeen=python):
+        told.print(line, highlight=False)
+    machine = Machine.measure()
+    told.print(
+        f"{machine.flops / 1e9:.0f} Gflop/s in matrix products, {machine.bytes / 1e9:.0f} GB/s in copies, "
+        f"{torch.get_num_threads()} threads",
+        highlight=False,
+    )
+    entries = []
+    for entry in bench.measure(chosen, repeats):
+        entries.append(entry)
+        told.print(plain(bench.line(entry)), highlight=False)
+    if figure is not None and (points := bench.growth_points(entries)):
+        cost_growth(points, figure)
+    for rows in [entries] if as_json else bench.tables(entries):
+        print_rows(rows, as_json)
 
 
 def _split(graph: EpisodicGraph, how: str | None, entities: int | None, seed: int) -> EpisodicGraph:

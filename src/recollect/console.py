@@ -42,7 +42,9 @@ def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table(*(rows[0] if rows else ()))
+    table = Table()
+    for name in rows[0] if rows else ():
+        table.add_column(name, overflow="fold")  # a long label is shown whole
     for row in rows:
         table.add_row(*(plain(str(value)) for value in row.values()))
     console().print(table)

@@ -1,7 +1,12 @@
-"""Figures: learning curves and the probability of one fact over time. Needs matplotlib (`recollect[plots]`)."""
+"""Figures: learning curves, one fact over time, a graph at a glance, growth of cost.
+
+They need matplotlib (`recollect[plots]`).
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +16,8 @@ import polars as pl
 from recollect.errors import UserError
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"  # Okabe and Ito: safe for the colour-blind
+COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "os^Dv*X"
 
 
 def learning_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
@@ -81,6 +88,41 @@ def graph_overview(about: dict[str, Any], path: Path) -> None:
     sizes = f"{about['entities']:,} entities × {about['predicates']:,} predicates × {about['times']:,} times"
     figure.suptitle(f"{about['name']}: {about['true']:,} facts, {sizes}".replace("$", r"\$"))
     figure.savefig(path)
+
+
+def cost_growth(points: Sequence[dict[str, Any]], path: Path) -> None:
+    """Seconds against size on log-log scales, with the fitted power of every model.
+
+    A point tells what is done (`task`), what grows (`axis`), to what `size`, the `model`, its `seconds` and, the same
+    for all points of its line, the fitted `exponent`.
+    """
+    tasks, axes = (list(dict.fromkeys(point[key] for point in points)) for key in ("task", "axis"))
+    models = list(dict.fromkeys(point["model"] for point in points))
+    figure = figure_class()(figsize=(4.2 * len(axes), 3.6 * len(tasks)), dpi=150, layout="constrained")
+    panels = figure.subplots(len(tasks), len(axes), squeeze=False)
+    for i, task in enumerate(tasks):
+        for j, axis in enumerate(axes):
+            shown = [point for point in points if (point["task"], point["axis"]) == (task, axis)]
+            for k, model in enumerate(models):
+                line = [point for point in shown if point["model"] == model]
+                if line:
+                    _growth_line(panels[i, j], line, COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)])
+            panels[i, j].set(xscale="log", yscale="log", xlabel=axis, ylabel=f"seconds, {task}")
+            sizes = sorted({point["size"] for point in shown})
+            panels[i, j].set_xticks(sizes, [f"{size:,}" for size in sizes])
+            panels[i, j].set_xticks([], minor=True)
+            panels[i, j].spines[["top", "right"]].set_visible(False)
+            panels[i, j].legend(frameon=False, fontsize="x-small", title="fitted power", title_fontsize="x-small")
+    figure.savefig(path)
+
+
+def _growth_line(axes: Any, line: Sequence[dict[str, Any]], colour: str, marker: str) -> None:
+    """The measured points of a model, and the straight line of its power through their middle."""
+    sizes, seconds = ([point[key] for point in line] for key in ("size", "seconds"))
+    power = line[0]["exponent"]
+    middle = math.exp(statistics.fmean(math.log(s) - power * math.log(x) for x, s in zip(sizes, seconds, strict=True)))
+    axes.plot(sizes, seconds, marker, color=colour, markersize=5, label=f"{line[0]['model']} {power:.2f}")
+    axes.plot(sizes, [middle * x**power for x in sizes], color=colour, linewidth=1)
 
 
 def check_figure(path: Path) -> None:

@@ -1,0 +1,245 @@
+"""The seven models as a plain PyTorch script has them: the reference that `recollect bench` measures beside.
+
+Embedding tables, the equation as an einsum over a batch's rows, negatives scored like facts, Adam over all
+weights, filters in a dictionary. No Python loop over facts in training, and no tricks either. Facts are id tensors
+(n, 4) with the columns s p o t.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+COLUMNS = {"s": 0, "p": 1, "o": 2, "t": 3}
+EVALUATION_BATCH = 256  # facts whose candidates are scored at once
+Filter = dict[tuple[int, ...], list[int]]
+
+
+class Textbook(nn.Module):
+    """Embeddings of entities, predicates and times, and the einsum of a fact.
+
+    `axes` are the latent axes of each slot, `cores` those of shared cores; `rows` are what an embedding holds.
+    """
+
+    axes: ClassVar[dict[str, str]]
+    cores: ClassVar[tuple[str, ...]] = ()
+    width: ClassVar[Mapping[str, int]] = {}  # the power of the rank that a row of a table has, where not 1
+    time_axes: ClassVar[str] = ""  # those that have the rank of times
+    parts: ClassVar[int] = 1
+
+    def __init__(self, entities: int, predicates: int, times: int, rank: int, time_rank: int | None = None) -> None:
+        super().__init__()
+        self.rank, self.time_rank = rank, time_rank or rank
+        self.entity = self._embedding("entity", entities)
+        self.predicate = self._embedding("predicate", predicates)
+        self.time = self._embedding("time", times)
+        self.core = nn.ParameterList(
+            [nn.init.normal_(torch.empty([self.length(axis) for axis in core]), std=0.1) for core in self.cores]
+        )
+
+    def length(self, axis: str) -> int:
+        return self.time_rank if axis in self.time_axes else self.rank
+
+    def _embedding(self, kind: str, count: int) -> nn.Embedding:
+        length = self.time_rank if kind == "time" and self.time_axes else self.rank
+        embedding = nn.Embedding(count, self.parts * length ** self.width.get(kind, 1))
+        nn.init.xavier_uniform_(embedding.weight)
+        return embedding
+
+    def embedding(self, slot: str) -> nn.Embedding:
+        return {"s": self.entity, "p": self.predicate, "o": self.entity, "t": self.time}[slot]
+
+    def shaped(self, slot: str, rows: Tensor) -> Tensor:
+        """Rows (n, width) of a table as vectors, matrices or cores."""
+        first, *_ = self.axes[slot].split("+")
+        return rows.view(len(rows), *[self.length(axis) for axis in first])
+
+    def forward(self, s: Tensor, p: Tensor, o: Tensor, t: Tensor) -> Tensor:
+        """θ of each fact: (B,)."""
+        rows = {
+            slot: self.shaped(slot, self.embedding(slot)(ids)) for slot, ids in zip("spot", (s, p, o, t), strict=True)
+        }
+        return self.contract(rows, dict.fromkeys(rows, "B"), "B")
+
+    def against(self, slot: str, s: Tensor, p: Tensor, o: Tensor, t: Tensor) -> Tensor:
+        """θ of each fact with every candidate in place of its `slot`: (B, N)."""
+        ids = {"s": s, "p": p, "o": o, "t": t}
+        rows = {
+            other: self.shaped(
+                other, self.embedding(other).weight if other == slot else self.embedding(other)(ids[other])
+            )
+            for other in ids
+        }
+        return self.contract(rows, {other: "N" if other == slot else "B" for other in rows}, "BN")
+
+    def contract(self, rows: dict[str, Tensor], batch: dict[str, str], out: str) -> Tensor:
+        terms, operands = [], []
+        for slot, all_axes in self.axes.items():
+            for axes in all_axes.split("+"):
+                terms.append(batch[slot] + axes)
+                operands.append(rows[slot])
+        return torch.einsum(",".join([*terms, *self.cores]) + "->" + out, *operands, *self.core)
+
+
+class DistMult(Textbook):
+    axes: ClassVar = {"s": "r", "p": "r", "o": "r", "t": "r"}
+    cores = ("r",)
+
+
+class ComplEx(Textbook):
+    axes: ClassVar = {"s": "r", "p": "r", "o": "r", "t": "r"}
+    parts = 2
+
+    def shaped(self, slot: str, rows: Tensor) -> Tensor:
+        a = torch.view_as_complex(rows.view(len(rows), self.rank, 2))
+        return a.conj() if slot == "o" else a
+
+    def contract(self, rows: dict[str, Tensor], batch: dict[str, str], out: str) -> Tensor:
+        return super().contract(rows, batch, out).real
+
+
+class HolE(Textbook):
+    """θ = a_t · (a_p ⋆ (a_s ⋆ a_o)); the same numbers as Σ of a spectrum, so any slot can be the open one."""
+
+    axes: ClassVar = {"s": "r", "p": "r", "o": "r", "t": "r"}
+
+    def contract(self, rows: dict[str, Tensor], batch: dict[str, str], out: str) -> Tensor:
+        if out == "B":
+            return (rows["t"] * correlate(rows["p"], correlate(rows["s"], rows["o"]))).sum(dim=1)
+        (slot,) = [slot for slot, letter in batch.items() if letter == "N"]
+        spectrum = torch.ones((), dtype=torch.complex64)
+        for other in rows.keys() - {slot}:
+            factor = torch.fft.rfft(rows[other])
+            spectrum = spectrum * (factor.conj() if other == "o" else factor)
+        query = torch.fft.irfft(spectrum if slot == "o" else spectrum.conj(), n=self.rank)
+        return query @ rows[slot].T
+
+
+class Rescal(Textbook):
+    """Without times: every predicate has a matrix."""
+
+    axes: ClassVar = {"s": "i", "p": "ij", "o": "j"}
+    width: ClassVar = {"predicate": 2}
+
+    def shaped(self, slot: str, rows: Tensor) -> Tensor:
+        return rows if slot == "t" else super().shaped(slot, rows)
+
+
+class Tucker(Textbook):
+    axes: ClassVar = {"s": "i", "p": "j", "o": "k", "t": "l"}
+    cores = ("lijk",)
+    time_axes = "l"
+
+
+class Tree(Textbook):
+    axes: ClassVar = {"s": "b", "p": "cd", "o": "e", "t": "a+f"}
+    cores = ("abc", "def")
+    time_axes = "af"
+    width: ClassVar = {"predicate": 2}
+
+
+class ConT(Textbook):
+    """Every time has a core, gathered for every fact."""
+
+    axes: ClassVar = {"s": "i", "p": "j", "o": "k", "t": "ijk"}
+    width: ClassVar = {"time": 3}
+
+
+MODELS: dict[str, type[Textbook]] = {
+    "distmult": DistMult,
+    "hole": HolE,
+    "complex": ComplEx,
+    "rescal": Rescal,
+    "tucker": Tucker,
+    "tree": Tree,
+    "cont": ConT,
+}
+
+
+def correlate(a: Tensor, b: Tensor) -> Tensor:
+    """Circular correlation [a ⋆ b]_k = Σ_i a_i b_(k+i) of rows, by FFT."""
+    return torch.fft.irfft(torch.fft.rfft(a).conj() * torch.fft.rfft(b), n=a.shape[-1])
+
+
+def optimizer_of(model: Textbook, learning_rate: float = 1e-3, weight_decay: float = 0.0) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+
+
+def train_step(model: Textbook, optimizer: torch.optim.Optimizer, batch: Tensor) -> float:
+    """Logistic loss of a batch, one corrupted subject and one corrupted object a fact."""
+    s, p, o, t = batch.T
+    entities = model.entity.num_embeddings
+    true = model(s, p, o, t)
+    false_subject = model(torch.randint(entities, s.shape), p, o, t)
+    false_object = model(s, p, torch.randint(entities, o.shape), t)
+    loss = (functional.softplus(-true) + functional.softplus(false_subject) + functional.softplus(false_object)).mean()
+    return descend(optimizer, loss)
+
+
+def one_vs_all_step(model: Textbook, optimizer: torch.optim.Optimizer, batch: Tensor) -> float:
+    """Cross entropy of each fact's subject and object among all entities."""
+    s, p, o, t = batch.T
+    loss = functional.cross_entropy(model.against("o", s, p, o, t), o) + functional.cross_entropy(
+        model.against("s", s, p, o, t), s
+    )
+    return descend(optimizer, loss)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def filter_of(facts: Tensor, slot: str) -> Filter:
+    """The known ids of a slot by the ids of all others."""
+    known: Filter = defaultdict(list)
+    for row in facts.tolist():
+        known[key(row, slot)].append(row[COLUMNS[slot]])
+    return known
+
+
+def key(row: list[int], slot: str) -> tuple[int, ...]:
+    return tuple(row[: COLUMNS[slot]] + row[COLUMNS[slot] + 1 :])
+
+
+@torch.no_grad()
+def evaluate(model: Textbook, facts: Tensor, slot: str, known: Filter) -> Tensor:
+    """The filtered rank of each fact's own id of a slot: (n,)."""
+    ranks = []
+    for batch in facts.split(EVALUATION_BATCH):
+        scores = model.against(slot, *batch.T)
+        target = batch[:, COLUMNS[slot]]
+        own = scores.gather(1, target[:, None])
+        for i, row in enumerate(batch.tolist()):
+            scores[i, known[key(row, slot)]] = -torch.inf
+        scores.scatter_(1, target[:, None], own)
+        ranks.append(1 + (scores > own).sum(dim=1) + ((scores == own).sum(dim=1) - 1) / 2)
+    return torch.cat(ranks)
+
+
+@torch.no_grad()
+def recall(model: Textbook, fact: Tensor, slot: str, labels: list[str], top: int = 10) -> list[tuple[str, float]]:
+    """The best labels of one open slot with their probabilities."""
+    scores = model.against(slot, *fact.T)[0]
+    best = scores.topk(min(top, len(scores)))
+    return [(labels[i], p) for i, p in zip(best.indices.tolist(), best.values.sigmoid().tolist(), strict=True)]
+
+
+def save(model: Textbook, labels: dict[str, list[str]], facts: Tensor, path: Path) -> None:
+    torch.save({"weights": model.state_dict(), "labels": labels, "facts": facts}, path)
+
+
+def load_(model: Textbook, path: Path) -> dict[str, Any]:
+    """Weights from a file into the model; returns labels and facts, with the dictionary of the labels' ids."""
+    kept = torch.load(path)
+    model.load_state_dict(kept["weights"])
+    ids = {kind: {label: i for i, label in enumerate(names)} for kind, names in kept["labels"].items()}
+    return {"labels": kept["labels"], "ids": ids, "facts": kept["facts"]}
