@@ -11,7 +11,7 @@ import recollect
 
 ROOT = Path(recollect.__file__).parent
 LAYERS = [
-    ["errors", "native"],
+    ["errors", "native", "threads"],
     ["seeds", "kernels"],
     ["times"],
     ["facts"],

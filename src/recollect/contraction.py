@@ -173,6 +173,9 @@ class Contraction:
         slots = joined(x.slots, y.slots)
         if not slots:
             return Part("", axes, torch.einsum(f"{x.axes},{y.axes}->{axes}", x.value, y.value), None)
+        if not y.slots and not x.made and len(x.value) <= len(self.facts):
+            value = torch.einsum(f"B{x.axes},{y.axes}->B{axes}", x.value, y.value)
+            return Part(slots, axes, value, x.index)  # a smaller table, multiplied whole
         level = self._level(slots)
         if not y.slots:
             rows = x.value if x.made else take(x.value, self._rows(x, level, slots))
@@ -210,9 +213,11 @@ class Contraction:
 def distinct_counts(indicator: Indicator, facts: Facts) -> dict[str, int]:
     """How many distinct combinations of each set of slots the facts have; all of them where sharing cannot pay."""
     sets = _slot_sets(indicator)
-    if len(facts) <= SMALL or indicator.is_diagonal:
-        return dict.fromkeys(sets, len(facts))
     ids = {slot: facts.column(slot) for slot in indicator.slots}
+    if len(facts) <= SMALL:
+        return dict.fromkeys(sets, len(facts))
+    if indicator.is_diagonal:  # nothing is gained but by a table smaller than the batch
+        return {slots: min(len(facts), int(ids[slots].max()) + 1) if slots in ids else len(facts) for slots in sets}
     counts = {slots: len(_codes(ids, slots).unique()) for slots in sets}
     # where most combinations are distinct, finding them costs more than it saves
     return {slots: count if 2 * count <= len(facts) else len(facts) for slots, count in counts.items()}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.kernels import add_rows
+from recollect.kernels import add_outer, add_rows, is_native, rows_times
 
 TILES = (4, 8, 16, 32, 64)
 TILE_COST = 6  # rows that starting a tile is worth
@@ -56,10 +56,15 @@ class Groups:
         return tile, torch.repeat_interleave(self.matrix, of_group), place
 
     @cached_property
+    def starts(self) -> Tensor:
+        """Where the sorted rows of each group start, and where the last one stops: (groups + 1,)."""
+        return torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0)])
+
+    @cached_property
     def bounds(self) -> list[tuple[int, int, int]]:
         """(matrix, start, stop) of each group of sorted rows."""
-        stops = self.counts.cumsum(0).tolist()
-        return list(zip(self.matrix.tolist(), [0, *stops[:-1]], stops, strict=True))
+        starts = self.starts.tolist()
+        return list(zip(self.matrix.tolist(), starts[:-1], starts[1:], strict=True))
 
     def gathered(self, matrices: Tensor) -> Tensor:
         """The matrix of each tile, copied once in the order of memory and seen in the order asked for."""
@@ -85,14 +90,17 @@ def grouped_matmul(rows: Tensor, index: Tensor, matrices: Tensor, summed: int, g
 
 
 class _Grouped(torch.autograd.Function):
-    """In tiles of rows that share a matrix, or, where matrices are large, in a loop over them."""
+    """By compiled kernels; without them in tiles of rows that share a matrix; large matrices in a loop over them."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, matrices: Tensor, summed: int, groups: Groups) -> Tensor:
         ctx.groups, ctx.count = groups, len(rows)
         ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
         index = index if groups.order is None else index[groups.order]
-        if _is_large(matrices):
+        ctx.compiled = not _is_large(matrices) and matrices.dim() == 3 and is_native(rows, matrices)
+        if ctx.compiled:
+            x, out = rows, rows_times(rows, index, matrices, groups.starts, groups.matrix)
+        elif _is_large(matrices):
             x = rows.index_select(0, index)
             out = rows.new_empty(len(index), ctx.shape[1])
             for matrix, start, stop in groups.bounds:
@@ -116,14 +124,19 @@ class _Grouped(torch.autograd.Function):
         for_rows, for_matrices = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
         grad = grad.contiguous() if groups.order is None else grad[groups.order]
         dx = dmatrices = None
-        if _is_large(matrices):
+        if ctx.compiled:
+            each = torch.arange(len(index))
+            dx = rows_times(grad, each, matrices.mT, groups.starts, groups.matrix) if for_rows else None
+            dmatrices = add_outer(x, index, grad, matrices, groups.starts, groups.matrix) if for_matrices else None
+        elif _is_large(matrices):
             dx = torch.empty_like(x) if for_rows else None
-            dmatrices = torch.zeros_like(matrices) if for_matrices else None
+            products = grad.new_zeros(len(matrices), *shape) if for_matrices else None
             for matrix, start, stop in groups.bounds:
                 if dx is not None:
                     torch.mm(grad[start:stop], matrices[matrix].reshape(shape).T, out=dx[start:stop])
-                if dmatrices is not None:
-                    dmatrices[matrix] = (x[start:stop].T @ grad[start:stop]).view(matrices.shape[1:])
+                if products is not None:
+                    torch.mm(x[start:stop].T, grad[start:stop], out=products[matrix])
+            dmatrices = None if products is None else products.view(matrices.shape)
         else:
             tile, owner, place = groups.tiles
             g = grad.new_zeros(tile * len(owner), shape[1]).index_copy_(0, place, grad).view(len(owner), tile, -1)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
+from recollect.threads import threads_given
 
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
 COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
@@ -53,6 +54,49 @@ def row_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
         rows = table.index_select(0, ids.reshape(-1)).view(*ids.shape, -1)
         return torch.linalg.vecdot(rows, query[:, None, :])
     return _RowDot.apply(query, table, ids)
+
+
+def rows_times(rows: Tensor, index: Tensor, matrices: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
+    """Entry n is rows[index[n]] @ matrices[owner of n's group]; group g has the rows starts[g] to starts[g + 1].
+
+    rows (N, K), index (n,), matrices (M, K, R), starts (G + 1,), owner (G,) -> (n, R); no gradient.
+    """
+    swapped = _is_transposed(matrices)
+    out = torch.empty(len(index), matrices.shape[2], dtype=rows.dtype)
+    m = (matrices.mT if swapped else matrices).detach().contiguous().numpy()
+    arguments = (_flat(rows), _ids(index), m, _ids(starts), _ids(owner), _flat(out))
+    if threads := _threads(index, matrices):
+        multiply = native.times_rows_spread if swapped else native.rows_times_spread
+        multiply(*arguments, threads * native.PIECES)
+    else:
+        multiply = native.times_rows if swapped else native.rows_times
+        multiply(*arguments)
+    return out
+
+
+def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
+    """Zeros like `like` (M, K, R), with left[i[n]] ⊗ right[n] added to the matrix of each n's group."""
+    swapped = _is_transposed(like)
+    each = torch.arange(len(right))
+    first, second = ((right, each), (left, i)) if swapped else ((left, i), (right, each))
+    summed = torch.zeros(like.mT.shape if swapped else like.shape, dtype=like.dtype)
+    sides = (_flat(first[0]), _ids(first[1]), _flat(second[0]), _ids(second[1]))
+    arguments = (*sides, _ids(starts), _ids(owner), summed.numpy())
+    if threads := _threads(each, like):
+        native.add_outer_spread(*arguments, threads * native.PIECES)
+    else:
+        native.add_outer(*arguments)
+    return summed.mT if swapped else summed
+
+
+def _threads(rows: Tensor, matrices: Tensor) -> int:
+    """How many threads rows times matrices is worth; 0 where one does it as well."""
+    count = threads_given()
+    return count if count > 1 and len(rows) * matrices[:1].numel() > 2**20 else 0
+
+
+def _is_transposed(matrices: Tensor) -> bool:
+    return matrices.stride(1) < matrices.stride(2)
 
 
 class _Take(torch.autograd.Function):

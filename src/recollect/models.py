@@ -237,12 +237,12 @@ class TensorModel(nn.Module):
         """All candidates of a slot that is not wide, as real rows: (N, width)."""
         return real_rows(self.lift(slot, self._table(slot)))
 
-    def part(self, rows: Mapping[str, Tensor]) -> TensorModel:
-        """The same equation over some rows of its tables, which are fresh leaves and gather their own gradients."""
+    def part(self, tables: Mapping[str, Tensor]) -> TensorModel:
+        """The same equation with other rows in some tables; its parameters are fresh leaves."""
         part = copy.copy(self)
-        leaves = {kind: nn.Parameter(getattr(self, kind).detach()[ids]) for kind, ids in rows.items()}
-        part._parameters = {**self._parameters, **leaves}
-        part.sizes = self.sizes | {kind: len(ids) for kind, ids in rows.items()}
+        values = {name: parameter.detach() for name, parameter in self.named_parameters()} | dict(tables)
+        part._parameters = {name: nn.Parameter(value) for name, value in values.items()}
+        part.sizes = self.sizes | {kind: len(table) for kind, table in tables.items()}
         return part
 
     def _in_pieces(

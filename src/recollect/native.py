@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
@@ -28,6 +28,8 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
     return decorate
 
 
+PIECES = 4  # of a heavy kernel's work for each thread: one that was held up leaves some to the others
+spread = compiled(parallel=True, error_model="numpy")  # on several threads; the groups of a piece are its own
 kernel = compiled(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
 
 
@@ -84,11 +86,12 @@ def multiply_back_complex(a: Array, i: Array, b: Array, j: Array, grad: Array, d
 
 @kernel
 def dot(query: Array, table: Array, ids: Array, out: Array) -> None:
+    zero = query.dtype.type(0)
     for n in range(len(query)):
         for k in range(ids.shape[1]):
             row = table[ids[n, k]]
-            total = query[n, 0] * row[0]
-            for r in range(1, query.shape[1]):
+            total = zero
+            for r in range(query.shape[1]):
                 total += query[n, r] * row[r]
             out[n, k] = total
 
@@ -159,3 +162,107 @@ def adagrad_rows(
             x = g[r] + penalty * p[r]
             v[r] += x * x
             p[r] -= rate * x / (np.sqrt(v[r]) + epsilon)
+
+
+@kernel
+def rows_times(rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array) -> None:
+    """out[n] = rows[index[n]] @ matrices[owner of n's group], two rows and four terms at a time."""
+    K = matrices.shape[1]
+    for group in range(len(owner)):
+        m, stop = matrices[owner[group]], starts[group + 1]
+        for n in range(starts[group], stop, 2):
+            x, y = rows[index[n]], rows[index[min(n + 1, stop - 1)]]
+            u, v = out[n], out[min(n + 1, stop - 1)]
+            for r in range(len(u)):
+                u[r] = 0
+                v[r] = 0
+            for k in range(0, K - 3, 4):
+                x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+                y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
+                m0, m1, m2, m3 = m[k], m[k + 1], m[k + 2], m[k + 3]
+                if n + 1 < stop:
+                    for r in range(len(u)):
+                        u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
+                        v[r] += y0 * m0[r] + y1 * m1[r] + y2 * m2[r] + y3 * m3[r]
+                else:
+                    for r in range(len(u)):
+                        u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
+            for k in range(K - K % 4, K):
+                for r in range(len(u)):
+                    u[r] += x[k] * m[k, r]
+                if n + 1 < stop:
+                    for r in range(len(v)):
+                        v[r] += y[k] * m[k, r]
+
+
+@kernel
+def times_rows(rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array) -> None:
+    """out[n] = matrices[owner of n's group] @ rows[index[n]], four terms at a time."""
+    K, zero = matrices.shape[1], matrices.dtype.type(0)
+    for group in range(len(owner)):
+        m = matrices[owner[group]]
+        for n in range(starts[group], starts[group + 1]):
+            x, u = rows[index[n]], out[n]
+            for k in range(0, K - 3, 4):
+                m0, m1, m2, m3 = m[k], m[k + 1], m[k + 2], m[k + 3]
+                u0 = u1 = u2 = u3 = zero
+                for r in range(len(x)):
+                    u0 += x[r] * m0[r]
+                    u1 += x[r] * m1[r]
+                    u2 += x[r] * m2[r]
+                    u3 += x[r] * m3[r]
+                u[k], u[k + 1], u[k + 2], u[k + 3] = u0, u1, u2, u3
+            for k in range(K - K % 4, K):
+                m0 = m[k]
+                u0 = zero
+                for r in range(len(x)):
+                    u0 += x[r] * m0[r]
+                u[k] = u0
+
+
+@kernel
+def add_outer(left: Array, i: Array, right: Array, j: Array, starts: Array, owner: Array, matrices: Array) -> None:
+    """matrices[owner of n's group] += left[i[n]] ⊗ right[j[n]], four rows at a time."""
+    for group in range(len(owner)):
+        m, stop = matrices[owner[group]], starts[group + 1]
+        whole = starts[group] + (stop - starts[group]) // 4 * 4
+        for n in range(starts[group], whole, 4):
+            x0, x1, x2, x3 = left[i[n]], left[i[n + 1]], left[i[n + 2]], left[i[n + 3]]
+            y0, y1, y2, y3 = right[j[n]], right[j[n + 1]], right[j[n + 2]], right[j[n + 3]]
+            for k in range(len(x0)):
+                row, c0, c1, c2, c3 = m[k], x0[k], x1[k], x2[k], x3[k]
+                for r in range(len(row)):
+                    row[r] += c0 * y0[r] + c1 * y1[r] + c2 * y2[r] + c3 * y3[r]
+        for n in range(whole, stop):
+            x0, y0 = left[i[n]], right[j[n]]
+            for k in range(len(x0)):
+                row, c0 = m[k], x0[k]
+                for r in range(len(row)):
+                    row[r] += c0 * y0[r]
+
+
+@spread
+def rows_times_spread(
+    rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array, pieces: int
+) -> None:
+    for piece in prange(pieces):
+        first, last = len(owner) * piece // pieces, len(owner) * (piece + 1) // pieces
+        rows_times(rows, index, matrices, starts[first : last + 1], owner[first:last], out)
+
+
+@spread
+def times_rows_spread(
+    rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array, pieces: int
+) -> None:
+    for piece in prange(pieces):
+        first, last = len(owner) * piece // pieces, len(owner) * (piece + 1) // pieces
+        times_rows(rows, index, matrices, starts[first : last + 1], owner[first:last], out)
+
+
+@spread
+def add_outer_spread(
+    left: Array, i: Array, right: Array, j: Array, starts: Array, owner: Array, matrices: Array, pieces: int
+) -> None:
+    for piece in prange(pieces):
+        first, last = len(owner) * piece // pieces, len(owner) * (piece + 1) // pieces
+        add_outer(left, i, right, j, starts[first : last + 1], owner[first:last], matrices)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from recollect.models import TensorModel
 from recollect.negatives import corrupt
 from recollect.optimizers import Optimizer
 from recollect.recipes import Recipe
+from recollect.threads import one_thread
 
 LAZY = 4  # a table of which a batch touches at most this part (a fourth) is updated row by row
 PLAIN = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")  # of a run's state, what is no tensor
@@ -186,12 +188,13 @@ class Training:
             for slot, count in self.recipe.drawn.items()
         }
         rows = {kind: self._touched(kind, batch, corrupted) for kind in self.optimizer.lazy}
-        part = self.model.part(rows) if rows else self.model
-        local = self._renumbered(rows, batch, corrupted) if rows else (batch, corrupted)
-        loss = self._loss(part, *local)
-        loss.backward()
-        self.optimizer.step({kind: (ids, getattr(part, kind).grad) for kind, ids in rows.items()})
-        value = loss.item()
+        if rows:
+            batch, corrupted = self._renumbered(rows, batch, corrupted)
+        value, grads = self._gradients(rows, batch, corrupted)
+        for name, parameter in self.model.named_parameters():
+            if name not in rows:
+                parameter.grad = grads[name]
+        self.optimizer.step({kind: (ids, grads[kind]) for kind, ids in rows.items()})
         if not math.isfinite(value):
             raise UserError(
                 f"the loss became {value} in epoch {self.epoch + 1}; "
@@ -199,17 +202,27 @@ class Training:
             )
         return value
 
+    def _gradients(
+        self, rows: dict[str, Tensor], batch: Facts, corrupted: dict[str, Tensor]
+    ) -> tuple[float, dict[str, Tensor]]:
+        """The mean loss of a batch and its gradient by parameter, of the touched rows only where `rows` tells them."""
+        part = self.model.part({kind: getattr(self.model, kind).detach()[ids] for kind, ids in rows.items()})
+        # one-vs-all is a few large products, which PyTorch spreads over its threads itself
+        with nullcontext() if self.recipe.loss == "one-vs-all" else one_thread():
+            loss = self._loss(part, batch, corrupted) / len(batch)
+            loss.backward()
+        return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
+
     def _loss(self, model: TensorModel, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
-        """The mean loss of a batch."""
+        """The summed loss of some facts."""
         there = batch.to(model.device)
         if self.recipe.loss == "one-vs-all":
-            sums = [self._against_all(model, there, slot) for slot in self.recipe.predict]
-            return torch.stack(sums).sum() / len(batch)
+            return torch.stack([self._against_all(model, there, slot) for slot in self.recipe.predict]).sum()
         true, false = model.score_corrupted(batch, corrupted, self.counts)
         # only the logistic loss knows false facts; for the others there are none
         extra = {"truth": there.value} if there.value is not None and self.recipe.loss == "logistic" else {}
         losses = self.objective(true, false, **extra)
-        return (losses if there.weight is None else losses * there.weight).mean()
+        return (losses if there.weight is None else losses * there.weight).sum()
 
     def _against_all(self, model: TensorModel, batch: Facts, slot: str) -> Tensor:
         """Σ cross entropy of each fact's id of a slot against all ids, over the distinct queries of a batch."""
