@@ -63,9 +63,9 @@ def test_ranks_equal_the_definition(seed, slot, budget):
 
 def test_memory_is_bounded_by_the_budget():
     scorer, facts = TableScorer(), random_facts(100)
-    rank(scorer, facts, "o", known=Known(facts, SIZES), budget=16 * 5 * 10)
+    rank(scorer, facts, "o", known=Known(facts, SIZES), budget=8 * 5 * 10)
     assert len(scorer.calls) == 10
-    assert all(rows * columns * 16 <= 800 for rows, columns in scorer.calls)
+    assert all(rows * columns * 8 <= 400 for rows, columns in scorer.calls)
 
 
 def test_nan_is_refused():

@@ -24,6 +24,7 @@ from recollect.kernels import row_dot, row_product, take
 ORDER = "tpso"  # combinations are sorted by time first, then predicate: large factors keep their rows together
 SMALL = 64  # facts: too few for sharing to pay
 MOVED = 8  # flops that moving one number is worth
+LARGE_CORE = 2**20  # numbers
 CANDIDATES = "N"  # the axis of all candidates of an open slot
 
 
@@ -173,13 +174,13 @@ class Contraction:
         slots = joined(x.slots, y.slots)
         if not slots:
             return Part("", axes, torch.einsum(f"{x.axes},{y.axes}->{axes}", x.value, y.value), None)
-        if not y.slots and not x.made and len(x.value) <= len(self.facts):
-            value = torch.einsum(f"B{x.axes},{y.axes}->B{axes}", x.value, y.value)
+        if not y.slots and not x.made and len(x.value) <= 2 * self.counts[slots]:
+            value, axes = _with_core(x.value, x.axes, y.value, y.axes, axes)
             return Part(slots, axes, value, x.index)  # a smaller table, multiplied whole
         level = self._level(slots)
         if not y.slots:
             rows = x.value if x.made else take(x.value, self._rows(x, level, slots))
-            value = torch.einsum(f"B{x.axes},{y.axes}->B{axes}", rows, y.value)
+            value, axes = _with_core(rows, x.axes, y.value, y.axes, axes)
             return Part(slots, axes, value, level.index, made=True)
         if (x.slots != slots and x.value[0].numel() > y.value[0].numel()) or y.slots == slots:
             x, y = y, x  # y is what several rows share, the larger one where both are
@@ -208,6 +209,17 @@ class Contraction:
         matrices = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [*summed, *right]))
         value = grouped_matmul(rows.flatten(1 + len(left)), i, matrices, len(summed), self._groups[key])
         return value, "".join(left + right)
+
+
+def _with_core(rows: Tensor, axes: str, core: Tensor, core_axes: str, kept: str) -> tuple[Tensor, str]:
+    """Rows times a core, and the axes of what comes out."""
+    if len(axes) == 1 and axes not in kept and 0 < core_axes.index(axes) and core.numel() > LARGE_CORE:
+        # summed in the middle of a large core: one product for each leading index spares a copy of the core
+        at = core_axes.index(axes)
+        out = torch.matmul(rows, core.flatten(0, at - 1).flatten(2))  # (leading, B, trailing)
+        shape = [*core.shape[:at], len(rows), *core.shape[at + 1 :]]
+        return out.view(shape).movedim(at, 0), core_axes.replace(axes, "")
+    return torch.einsum(f"B{axes},{core_axes}->B{kept}", rows, core), kept
 
 
 def distinct_counts(indicator: Indicator, facts: Facts) -> dict[str, int]:

@@ -53,6 +53,11 @@ class Known:
         keys, codes = self._keys(facts, slot), self._index(slot).codes
         return keys, torch.searchsorted(codes, keys), torch.searchsorted(codes, keys + self.size(slot))
 
+    def spans(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Sorted codes, id = code modulo the slot's size, and where each fact's known completions start and stop."""
+        _, start, stop = self._span(facts, slot)
+        return self._index(slot).codes, start, stop
+
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
         """Coordinates (row, id) of every known completion: fact `row` with `slot` set to `id` is true."""
         _, start, stop = self._span(facts, slot)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from recollect.indicator import Indicator
 from recollect.kernels import row_dot, take
 
 FORMS = ("episodic", "semantic")
+QUERIES = 16384  # facts whose queries are made at a time
 WORK_BYTES = 32 * 2**20  # without gradients, facts are scored in pieces whose factors fit in this
 
 
@@ -179,6 +180,20 @@ class TensorModel(nn.Module):
             return self._in_pieces(facts, len(value), slot, lambda work, _: work.against(slot, value), value)
         shared = real_rows(value)
         return self._in_pieces(facts, len(value), slot, lambda work, _: self.query(work, slot) @ shared.T)
+
+    def blocks_against(self, facts: Facts, slot: str, rows: int) -> Iterator[Tensor]:
+        """`score_against` all ids, so many facts at a time; a block is overwritten by the next. No gradient."""
+        if self.is_wide(slot) or slot not in self.indicator.slots:
+            yield from (self.score_against(block, slot) for block in facts.split(rows))
+            return
+        with torch.no_grad():
+            shared = self.rows(slot)
+            buffer = shared.new_empty(min(rows, len(facts)), len(shared))
+            # queries are small beside scores: many at once share more of their work
+            for piece in facts.split(max(rows, QUERIES)):
+                query = self._in_pieces(piece, shared.shape[1], slot, lambda work, _: self.query(work, slot))
+                for block in query.split(rows):
+                    yield torch.mm(block, shared.T, out=buffer[: len(block)])
 
     def score_corrupted(
         self, facts: Facts, corrupted: Mapping[str, Tensor], counts: Mapping[str, int] | None = None

@@ -266,3 +266,31 @@ def add_outer_spread(
     for piece in prange(pieces):
         first, last = len(owner) * piece // pieces, len(owner) * (piece + 1) // pieces
         add_outer(left, i, right, j, starts[first : last + 1], owner[first:last], matrices)
+
+
+@kernel
+def count_better(scores: Array, own: Array, codes: Array, starts: Array, stops: Array, size: int, out: Array) -> bool:
+    """How many candidates beat each row's own and tie with it, of all others (0, 1) and of the known ones (2, 3, 4).
+
+    Row b's known ids are codes[starts[b] : stops[b]] modulo `size`. Whether every score is a number.
+    """
+    fine = True
+    for b in range(len(scores)):
+        row = scores[b]
+        mine = row[own[b]]
+        greater = equal = bad = 0
+        for n in range(len(row)):
+            greater += row[n] > mine
+            equal += row[n] == mine
+            bad += row[n] != row[n]
+        fine = fine and bad == 0
+        out[0, b], out[1, b] = greater, equal - 1
+        known_greater = known_equal = known = 0
+        for at in range(starts[b], stops[b]):
+            n = codes[at] % size
+            if n != own[b]:
+                known += 1
+                known_greater += row[n] > mine
+                known_equal += row[n] == mine
+        out[2, b], out[3, b], out[4, b] = known_greater, known_equal, known
+    return fine

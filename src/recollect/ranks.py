@@ -6,18 +6,22 @@ candidates'; the filter subtracts what it removes, found as coordinates, so no q
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from recollect import native
 from recollect.errors import UserError
-from recollect.facts import SLOT_NAMES, Facts
+from recollect.facts import SLOT_NAMES, Facts, number
+from recollect.kernels import is_native
 from recollect.known import Known
+from recollect.models import TensorModel
 
 TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # the share of ties that count as greater
-BYTES = 32 * 2**20  # of scores and their comparisons at a time: about a processor's cache
+BYTES = 8 * 2**20  # of scores at a time: they stay in a processor's cache until they are counted
 
 
 class Scorer(Protocol):
@@ -47,47 +51,64 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     of scores held at a time; a model bounds its own work beside it.
     """
     n = known.size(slot)
-    raw = [torch.zeros(3, 0, dtype=torch.int64)]
-    known_others = [torch.zeros(3, 0, dtype=torch.int64)]
-    work = None  # the comparison's buffer, kept between chunks
-    for chunk in facts.split(max(1, budget // (16 * n))):  # two numbers a candidate, of at most 8 bytes
-        scores = scorer.score_against(chunk, slot)  # (B, n)
-        target = scores.gather(1, chunk.column(slot)[:, None].to(scores.device))  # (B, 1)
-        _refuse_nan(scores, slot)
-        if work is None or work.shape != scores.shape:
-            work = torch.empty_like(scores)
-        raw.append(_compare(scores, target, work))
-        known_others.append(_compare_known(scores, target, chunk, slot, known))
-    everything, hidden = torch.cat(raw, dim=1), torch.cat(known_others, dim=1)
-    return {"raw": Ranking(*everything), "filtered": Ranking(*(everything - hidden))}
+    # facts of one time and predicate together: a model may then do once what they share
+    order = number(facts, known.sizes, "tpso".replace(slot, "")).argsort()
+    facts = facts[order]
+    codes, start, stop = known.spans(facts, slot)
+    counts = [torch.zeros(6, 0, dtype=torch.int64)]
+    seen = 0
+    for scores in _in_blocks(scorer, facts, slot, max(1, budget // (8 * n))):  # (B, n), of at most 8 bytes a number
+        block = slice(seen, seen + len(scores))
+        seen += len(scores)
+        if is_native(scores):
+            own = facts.column(slot)[block].contiguous()
+            counts.append(_compare_compiled(scores, own, codes, start[block], stop[block], slot))
+        else:
+            counts.append(_compare(scores, facts[block], slot, known))
+    found = torch.cat(counts, dim=1)[:, order.argsort()]
+    return {"raw": Ranking(*found[:3]), "filtered": Ranking(*(found[:3] - found[3:]))}
 
 
-def _compare(scores: Tensor, target: Tensor, work: Tensor) -> Tensor:
-    """How many other candidates beat each target, tie with it, and are there: (3, B)."""
-    # ones and zeros in the scores' own type, summed: several times faster than counting booleans
-    greater = torch.gt(scores, target, out=work).sum(dim=1).long().cpu()
-    equal = torch.eq(scores, target, out=work).sum(dim=1).long().cpu()
-    return torch.stack([greater, equal - 1, torch.full_like(greater, scores.shape[1] - 1)])
+def _in_blocks(scorer: Scorer, facts: Facts, slot: str, rows: int) -> Iterator[Tensor]:
+    """The scores of facts against all ids, so many facts at a time."""
+    if isinstance(scorer, TensorModel):
+        yield from scorer.blocks_against(facts, slot, rows)
+    else:
+        yield from (scorer.score_against(block, slot) for block in facts.split(rows))
 
 
-def _compare_known(scores: Tensor, target: Tensor, facts: Facts, slot: str, known: Known) -> Tensor:
-    """The same counts among the known completions other than the fact itself, which the filter takes away: (3, B)."""
+def _compare_compiled(scores: Tensor, own: Tensor, codes: Tensor, start: Tensor, stop: Tensor, slot: str) -> Tensor:
+    """How many other candidates beat each fact's own, tie with it, and are there; then the same of known ones: (6, B)."""
+    size = scores.shape[1]
+    counts = torch.empty(5, len(scores), dtype=torch.int64)
+    arrays = (scores.contiguous(), own, codes, start, stop)
+    if not native.count_better(*(array.numpy() for array in arrays), size, counts.numpy()):
+        raise _not_a_number(slot)
+    there = torch.full((1, len(scores)), size - 1)
+    return torch.cat([counts[:2], there, counts[2:]])
+
+
+def _compare(scores: Tensor, facts: Facts, slot: str, known: Known) -> Tensor:
+    """The same in plain PyTorch, on any device."""
+    if scores.isnan().any():
+        raise _not_a_number(slot)
+    target = scores.gather(1, facts.column(slot)[:, None].to(scores.device))  # (B, 1)
+    greater, equal = (x.sum(dim=1).cpu() for x in (scores > target, scores == target))
     rows, ids = known.find(facts, slot)
     other = ids != facts.column(slot)[rows]
     rows, ids = rows[other], ids[other]
-    found = scores[rows.to(scores.device), ids.to(scores.device)]
-    own = target[rows.to(scores.device), 0]
+    found, own = scores[rows.to(scores.device), ids.to(scores.device)], target[rows.to(scores.device), 0]
 
     def count(which: Tensor) -> Tensor:
         return torch.bincount(rows[which.cpu()], minlength=len(facts))
 
-    return torch.stack([count(found > own), count(found == own), torch.bincount(rows, minlength=len(facts))])
+    there = torch.full_like(greater, scores.shape[1] - 1)
+    hidden = torch.bincount(rows, minlength=len(facts))
+    return torch.stack([greater, equal - 1, there, count(found > own), count(found == own), hidden])
 
 
-def _refuse_nan(scores: Tensor, slot: str) -> None:
-    # a sum is one cheap pass and is NaN whenever a score is
-    if scores.sum().isnan() and scores.isnan().any():
-        raise UserError(
-            f"the model scores some {SLOT_NAMES[slot]} as NaN, so nothing can be ranked; "
-            "train again with a lower learning rate"
-        )
+def _not_a_number(slot: str) -> UserError:
+    return UserError(
+        f"the model scores some {SLOT_NAMES[slot]} as NaN, so nothing can be ranked; "
+        "train again with a lower learning rate"
+    )

@@ -35,3 +35,16 @@ def one_thread() -> Iterator[None]:
 def threads_given() -> int:
     """How many threads a heavy kernel may use."""
     return min(_given[-1], numba.config.NUMBA_NUM_THREADS) if _given and CAN_SPREAD else 1
+
+
+@contextmanager
+def all_threads() -> Iterator[None]:
+    """PyTorch has its threads back meanwhile, for a few large products."""
+    if not _given:
+        yield
+        return
+    torch.set_num_threads(_given[-1])
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
