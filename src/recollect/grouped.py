@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recollect.kernels import add_outer, add_rows, is_native, rows_times
-from recollect.threads import all_threads
+from recollect.threads import shared_out
 
 TILES = (4, 8, 16, 32, 64)
 TILE_COST = 6  # rows that starting a tile is worth
@@ -104,9 +104,12 @@ class _Grouped(torch.autograd.Function):
         elif _is_large(matrices):
             x = rows.index_select(0, index)
             out = rows.new_empty(len(index), ctx.shape[1])
-            with all_threads():
-                for matrix, start, stop in groups.bounds:
+
+            def multiply(first: int, last: int) -> None:
+                for matrix, start, stop in groups.bounds[first:last]:
                     torch.mm(x[start:stop], matrices[matrix].reshape(ctx.shape), out=out[start:stop])
+
+            shared_out(multiply, len(groups.bounds), x.numel() * ctx.shape[1])
         else:
             tile, owner, place = groups.tiles
             padded = index.new_zeros(tile * len(owner)).index_copy_(
@@ -133,12 +136,15 @@ class _Grouped(torch.autograd.Function):
         elif _is_large(matrices):
             dx = torch.empty_like(x) if for_rows else None
             products = grad.new_zeros(len(matrices), *shape) if for_matrices else None
-            with all_threads():
-                for matrix, start, stop in groups.bounds:
+
+            def multiply(first: int, last: int) -> None:
+                for matrix, start, stop in groups.bounds[first:last]:
                     if dx is not None:
                         torch.mm(grad[start:stop], matrices[matrix].reshape(shape).T, out=dx[start:stop])
                     if products is not None:
                         torch.mm(x[start:stop].T, grad[start:stop], out=products[matrix])
+
+            shared_out(multiply, len(groups.bounds), 2 * x.numel() * shape[1])
             dmatrices = None if products is None else products.view(matrices.shape)
         else:
             tile, owner, place = groups.tiles

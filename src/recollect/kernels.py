@@ -7,16 +7,18 @@ that everywhere). A gradient is summed in the order of the facts, so results do 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.threads import threads_given
+from recollect.native import Array
+from recollect.threads import shared_out
 
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
+COPIED = 4  # multiplications that reading and writing a number is worth
 COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
@@ -64,13 +66,13 @@ def rows_times(rows: Tensor, index: Tensor, matrices: Tensor, starts: Tensor, ow
     swapped = _is_transposed(matrices)
     out = torch.empty(len(index), matrices.shape[2], dtype=rows.dtype)
     m = (matrices.mT if swapped else matrices).detach().contiguous().numpy()
-    arguments = (_flat(rows), _ids(index), m, _ids(starts), _ids(owner), _flat(out))
-    if threads := _threads(index, matrices):
-        multiply = native.times_rows_spread if swapped else native.rows_times_spread
-        multiply(*arguments, threads * native.PIECES)
-    else:
-        multiply = native.times_rows if swapped else native.rows_times
-        multiply(*arguments)
+    x, i, at, of, u = _flat(rows), _ids(index), _ids(starts), _ids(owner), _flat(out)
+    multiply = native.times_rows if swapped else native.rows_times
+
+    def work(start: int, stop: int) -> None:
+        multiply(x, i, m, at[start : stop + 1], of[start:stop], u)
+
+    shared_out(work, len(of), len(i) * matrices[:1].numel())
     return out
 
 
@@ -81,18 +83,22 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
     first, second = ((right, each), (left, i)) if swapped else ((left, i), (right, each))
     summed = torch.zeros(like.mT.shape if swapped else like.shape, dtype=like.dtype)
     sides = (_flat(first[0]), _ids(first[1]), _flat(second[0]), _ids(second[1]))
-    arguments = (*sides, _ids(starts), _ids(owner), summed.numpy())
-    if threads := _threads(each, like):
-        native.add_outer_spread(*arguments, threads * native.PIECES)
-    else:
-        native.add_outer(*arguments)
+    m, at, of = summed.numpy(), _ids(starts), _ids(owner)
+
+    def work(start: int, stop: int) -> None:
+        native.add_outer(*sides, at[start : stop + 1], of[start:stop], m)
+
+    shared_out(work, len(of), len(right) * like[:1].numel())
     return summed.mT if swapped else summed
 
 
-def _threads(rows: Tensor, matrices: Tensor) -> int:
-    """How many threads rows times matrices is worth; 0 where one does it as well."""
-    count = threads_given()
-    return count if count > 1 and len(rows) * matrices[:1].numel() > 2**20 else 0
+def _by_columns(back: Callable[..., None], arguments: tuple[Array, ...], numbers: int, width: int) -> None:
+    """Gradients that add up in rows which facts share: every thread has columns of its own, eight at a time."""
+
+    def columns(first: int, last: int) -> None:
+        back(*arguments, 8 * first, min(8 * last, width))
+
+    shared_out(columns, -(-width // 8), 2 * COPIED * numbers)
 
 
 def _is_transposed(matrices: Tensor) -> bool:
@@ -119,7 +125,12 @@ class _RowProduct(torch.autograd.Function):
         ctx.save_for_backward(a, i, b, j)
         out = torch.empty(len(i), a.shape[1], dtype=a.dtype)
         multiply = native.multiply_complex if a.is_complex() else native.multiply
-        multiply(_flat(a), _ids(i), _flat(b), _ids(j), _flat(out))
+        x, at, y, to, z = _flat(a), _ids(i), _flat(b), _ids(j), _flat(out)
+
+        def rows(first: int, last: int) -> None:
+            multiply(x, at[first:last], y, to[first:last], z[first:last])
+
+        shared_out(rows, len(z), COPIED * z.size)
         return out
 
     @staticmethod
@@ -128,7 +139,8 @@ class _RowProduct(torch.autograd.Function):
         a, i, b, j = ctx.saved_tensors
         da, db = (torch.zeros(x.shape, dtype=x.dtype) for x in (a, b))
         multiply = native.multiply_back_complex if a.is_complex() else native.multiply_back
-        multiply(_flat(a), _ids(i), _flat(b), _ids(j), _flat(grad), _flat(da), _flat(db))
+        arguments = (_flat(a), _ids(i), _flat(b), _ids(j), _flat(grad), _flat(da), _flat(db))
+        _by_columns(multiply, arguments, arguments[4].size, arguments[4].shape[1])
         return da, None, db, None
 
 
@@ -145,16 +157,17 @@ class _RowDot(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         query, table, ids = ctx.saved_tensors
         dquery, dtable = torch.empty(query.shape, dtype=query.dtype), torch.zeros(table.shape, dtype=table.dtype)
-        native.dot_back(_flat(query), _flat(table), _ids(ids), _flat(grad), _flat(dquery), _flat(dtable))
+        arguments = (_flat(query), _flat(table), _ids(ids), _flat(grad), _flat(dquery), _flat(dtable))
+        _by_columns(native.dot_back, arguments, query.numel() * ids.shape[1], query.shape[1])
         return dquery, dtable, None
 
 
-def _flat(x: Tensor) -> np.ndarray:
+def _flat(x: Tensor) -> Array:
     """Real rows of the same memory: (N, …) -> (N, width), a complex number as two."""
     x = x.detach().resolve_conj()
     x = (torch.view_as_real(x) if x.is_complex() else x).contiguous()
     return x.view(len(x), -1).numpy() if x.numel() else x.reshape(len(x), x[:1].numel()).numpy()
 
 
-def _ids(x: Tensor) -> np.ndarray:
+def _ids(x: Tensor) -> Array:
     return x.contiguous().numpy()

@@ -178,7 +178,7 @@ class TensorModel(nn.Module):
         value = self.lift(slot, table if candidates is None else take(table, candidates.to(self.device)))
         if self.is_wide(slot):
             return self._in_pieces(facts, len(value), slot, lambda work, _: work.against(slot, value), value)
-        shared = real_rows(value)
+        shared = _facing(value)
         return self._in_pieces(facts, len(value), slot, lambda work, _: self.query(work, slot) @ shared.T)
 
     def blocks_against(self, facts: Facts, slot: str, rows: int) -> Iterator[Tensor]:
@@ -240,17 +240,16 @@ class TensorModel(nn.Module):
 
     def query(self, work: Contraction, slot: str) -> Tensor:
         """Real rows whose products with the real rows of a slot's candidates are scores: (B, width)."""
-        # Re Σ q x = Σ Re q Re x − Im q Im x: the real rows of conj(q) against the real rows of x
-        return real_rows(work.query(slot).flatten(1).conj())
+        return real_rows(work.query(slot).flatten(1))
 
     def _against_own(self, work: Contraction, slot: str, own: Tensor) -> Tensor:
         """θ of each fact with its own candidates of a slot that is not wide: (B, K)."""
         rows, own = work.factor(slot, own)
-        return row_dot(self.query(work, slot), real_rows(rows), own)
+        return row_dot(self.query(work, slot), _facing(rows), own)
 
     def rows(self, slot: str) -> Tensor:
-        """All candidates of a slot that is not wide, as real rows: (N, width)."""
-        return real_rows(self.lift(slot, self._table(slot)))
+        """All candidates of a slot that is not wide, as real rows that face queries: (N, width)."""
+        return _facing(self.lift(slot, self._table(slot)))
 
     def part(self, tables: Mapping[str, Tensor]) -> TensorModel:
         """The same equation with other rows in some tables; its parameters are fresh leaves."""
@@ -399,6 +398,14 @@ def xavier_(weight: Tensor, *, generator: torch.Generator | None = None) -> None
 def _made(facts: Facts, slot: str, candidates: Tensor) -> Facts:
     """The facts that each fact's own candidates of a slot make: (B · K)."""
     return Facts(facts.ids.repeat_interleave(candidates.shape[1], dim=0)).with_slot(slot, candidates.reshape(-1))
+
+
+def _facing(rows: Tensor) -> Tensor:
+    """Candidates (N, w) as real rows whose products with the real rows of queries are scores.
+
+    Re Σ q x = Σ Re q Re x − Im q Im x: the real rows of q against the real rows of conj(x).
+    """
+    return real_rows(rows.conj())
 
 
 def real_rows(rows: Tensor) -> Tensor:

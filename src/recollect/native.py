@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
@@ -28,8 +28,6 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
     return decorate
 
 
-PIECES = 4  # of a heavy kernel's work for each thread: one that was held up leaves some to the others
-spread = compiled(parallel=True, error_model="numpy")  # on several threads; the groups of a piece are its own
 kernel = compiled(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
 
 
@@ -50,13 +48,15 @@ def multiply(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
 
 
 @kernel
-def multiply_back(a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array) -> None:
+def multiply_back(
+    a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array, first: int, last: int
+) -> None:
+    """The gradients of `multiply`, the columns from first to last."""
     for n in range(len(grad)):
-        x, y, dx, dy = a[i[n]], b[j[n]], da[i[n]], db[j[n]]
-        for r in range(grad.shape[1]):
-            g = grad[n, r]
-            dx[r] += g * y[r]
-            dy[r] += g * x[r]
+        x, y, dx, dy, dz = a[i[n]], b[j[n]], da[i[n]], db[j[n]], grad[n]
+        for r in range(first, last):
+            dx[r] += dz[r] * y[r]
+            dy[r] += dz[r] * x[r]
 
 
 @kernel
@@ -70,15 +70,17 @@ def multiply_complex(a: Array, i: Array, b: Array, j: Array, out: Array) -> None
 
 
 @kernel
-def multiply_back_complex(a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array) -> None:
-    # the gradient of z = x y, as PyTorch counts it, is g conj(y) for x and g conj(x) for y
+def multiply_back_complex(
+    a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array, first: int, last: int
+) -> None:
+    """The gradients of z = x y as PyTorch counts them, g conj(y) and g conj(x), the columns from first to last."""
     for n in range(len(grad)):
         x, y, dx, dy, dz = a[i[n]], b[j[n]], da[i[n]], db[j[n]], grad[n]
-        for r in range(len(dz) // 2):
+        for r in range(first // 2, last // 2):
             g, h = dz[2 * r], dz[2 * r + 1]
             dx[2 * r] += g * y[2 * r] + h * y[2 * r + 1]
             dx[2 * r + 1] += h * y[2 * r] - g * y[2 * r + 1]
-        for r in range(len(dz) // 2):
+        for r in range(first // 2, last // 2):
             g, h = dz[2 * r], dz[2 * r + 1]
             dy[2 * r] += g * x[2 * r] + h * x[2 * r + 1]
             dy[2 * r + 1] += h * x[2 * r] - g * x[2 * r + 1]
@@ -97,14 +99,19 @@ def dot(query: Array, table: Array, ids: Array, out: Array) -> None:
 
 
 @kernel
-def dot_back(query: Array, table: Array, ids: Array, grad: Array, dquery: Array, dtable: Array) -> None:
+def dot_back(
+    query: Array, table: Array, ids: Array, grad: Array, dquery: Array, dtable: Array, first: int, last: int
+) -> None:
+    """The gradients of `dot`, the columns from first to last."""
     for n in range(len(query)):
-        dquery[n] = 0
+        x, dx = query[n], dquery[n]
+        for r in range(first, last):
+            dx[r] = 0
         for k in range(ids.shape[1]):
             row, drow, g = table[ids[n, k]], dtable[ids[n, k]], grad[n, k]
-            for r in range(query.shape[1]):
-                dquery[n, r] += g * row[r]
-                drow[r] += g * query[n, r]
+            for r in range(first, last):
+                dx[r] += g * row[r]
+                drow[r] += g * x[r]
 
 
 @kernel
@@ -239,33 +246,6 @@ def add_outer(left: Array, i: Array, right: Array, j: Array, starts: Array, owne
                 row, c0 = m[k], x0[k]
                 for r in range(len(row)):
                     row[r] += c0 * y0[r]
-
-
-@spread
-def rows_times_spread(
-    rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array, pieces: int
-) -> None:
-    for piece in prange(pieces):
-        first, last = len(owner) * piece // pieces, len(owner) * (piece + 1) // pieces
-        rows_times(rows, index, matrices, starts[first : last + 1], owner[first:last], out)
-
-
-@spread
-def times_rows_spread(
-    rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array, pieces: int
-) -> None:
-    for piece in prange(pieces):
-        first, last = len(owner) * piece // pieces, len(owner) * (piece + 1) // pieces
-        times_rows(rows, index, matrices, starts[first : last + 1], owner[first:last], out)
-
-
-@spread
-def add_outer_spread(
-    left: Array, i: Array, right: Array, j: Array, starts: Array, owner: Array, matrices: Array, pieces: int
-) -> None:
-    for piece in prange(pieces):
-        first, last = len(owner) * piece // pieces, len(owner) * (piece + 1) // pieces
-        add_outer(left, i, right, j, starts[first : last + 1], owner[first:last], matrices)
 
 
 @kernel

@@ -45,7 +45,7 @@ class Shape:
 
 
 # the paper's GDELT, 80 % of its 2.56 M facts to learn and 10 % to test
-GDELT = Shape(name="gdelt", entities=1100, predicates=180, times=366, facts=2_050_000, test=256_000, batch_size=4096)
+GDELT = Shape(name="gdelt", entities=1100, predicates=180, times=366, facts=2_050_000, test=256_000, batch_size=8192)
 ICEWS14 = Shape(
     name="icews14",
     entities=7128,

@@ -1,27 +1,27 @@
 """All cores, without two parties fighting for them.
 
 PyTorch's threads meet after every operation, which on arrays of a batch's size costs more than it gains, and they
-spin while they wait, in the way of others. So a step of training on sampled corruptions gives PyTorch one thread,
-and the few heavy kernels use the rest.
+spin while they wait: on a machine that has other work to do, a step takes ten times as long. So a step of training
+on sampled corruptions gives PyTorch one thread, and only what is long enough is shared out here, to threads that
+sleep until they are called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.util import find_spec
+from functools import lru_cache
 
-import numba
 import torch
 
-# without OpenMP numba's threads take longer to wake than a kernel runs, and may not be called by two of ours at once
-CAN_SPREAD = find_spec("numba.np.ufunc.omppool") is not None
+WORTH = 2**23  # multiplications: about a millisecond, several times what it takes to wake a thread
 _given: list[int] = []  # threads taken from PyTorch, innermost last
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch has one thread meanwhile, and the heavy kernels have those that it had."""
+    """PyTorch has one thread meanwhile, and `shared_out` those that it had."""
     count = torch.get_num_threads()
     _given.append(count)
     torch.set_num_threads(1)
@@ -32,19 +32,23 @@ def one_thread() -> Iterator[None]:
         _given.pop()
 
 
-def threads_given() -> int:
-    """How many threads a heavy kernel may use."""
-    return min(_given[-1], numba.config.NUMBA_NUM_THREADS) if _given and CAN_SPREAD else 1
-
-
-@contextmanager
-def all_threads() -> Iterator[None]:
-    """PyTorch has its threads back meanwhile, for a few large products."""
-    if not _given:
-        yield
-        return
-    torch.set_num_threads(_given[-1])
+def shared_out(work: Callable[[int, int], None], count: int, multiplications: int) -> None:
+    """work(start, stop) over pieces that make up 0 … count, on several threads where it is long enough."""
+    threads = min(count, _given[-1]) if _given and multiplications > WORTH else 1
+    bounds = [count * piece // threads for piece in range(threads + 1)] if threads > 1 else [0, count]
+    waiting = [_pool(threads - 1).submit(_plainly, work, *bounds[piece : piece + 2]) for piece in range(1, threads)]
     try:
-        yield
+        work(bounds[0], bounds[1])
     finally:
-        torch.set_num_threads(1)
+        for future in waiting:
+            future.result()
+
+
+def _plainly(work: Callable[[int, int], None], start: int, stop: int) -> None:
+    with torch.no_grad():  # another thread does not know that nothing is differentiated here
+        work(start, stop)
+
+
+@lru_cache(maxsize=1)
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="recollect")

@@ -103,9 +103,11 @@ class Training:
         while not self.finished:
             order = self._order()
             while (start := self.batch * size) < n:
-                rows = order[start : start + size]
-                batch = self.facts[rows if self.block is None else rows.sort().values]
-                self.loss_sum += self._step(batch) * len(batch)
+                # one-vs-all is a few large products, which PyTorch spreads over its threads itself
+                with nullcontext() if self.recipe.loss == "one-vs-all" else one_thread():
+                    rows = order[start : start + size]
+                    batch = self.facts[rows if self.block is None else rows.sort().values]
+                    self.loss_sum += self._step(batch) * len(batch)
                 self.batch += 1
                 seen = min(n, start + size)
                 yield Step(self.epoch, seen, self.loss_sum / seen)
@@ -207,10 +209,8 @@ class Training:
     ) -> tuple[float, dict[str, Tensor]]:
         """The mean loss of a batch and its gradient by parameter, of the touched rows only where `rows` tells them."""
         part = self.model.part({kind: getattr(self.model, kind).detach()[ids] for kind, ids in rows.items()})
-        # one-vs-all is a few large products, which PyTorch spreads over its threads itself
-        with nullcontext() if self.recipe.loss == "one-vs-all" else one_thread():
-            loss = self._loss(part, batch, corrupted) / len(batch)
-            loss.backward()
+        loss = self._loss(part, batch, corrupted) / len(batch)
+        loss.backward()
         return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
 
     def _loss(self, model: TensorModel, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
