@@ -45,9 +45,11 @@ COMMANDS = {
         ),
         *(
             "avoid_known",
+            "optimizer",
             "learning_rate",
             "l2",
             "batch_size",
+            "order",
             "epochs",
             "validate_every",
             "patience",

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
@@ -48,7 +47,7 @@ from recollect.training import Epoch, Training
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"  # of a checkout; an installed package has none
 TEXTBOOK = "textbook PyTorch"
 ENDLESS = 10**9  # epochs: as many as are asked for
-GATHERED = 6  # copies of its gathered rows that a textbook step holds: three scores, their gradients
+AT_ONCE = 2**28  # bytes of gathered rows for one score of a textbook batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +226,7 @@ def _textbook_epochs(
         return None, []
     model = subject.build_textbook()
     size = _fitting_batch(subject, model, recipe.batch_size, loss)
-    notes = [] if size == recipe.batch_size else [f"{TEXTBOOK}: batches of {size:,}, for larger ones do not fit"]
+    notes = [] if size == recipe.batch_size else [f"{TEXTBOOK}: batches of {size:,}, which suit it better"]
     step = partial(
         textbook.train_step if loss == "two-negatives" else textbook.one_vs_all_step,
         model,
@@ -246,12 +245,10 @@ def steps_of(step: Callable[[Tensor], float], ids: Tensor, size: int, count: int
 
 
 def _fitting_batch(subject: Subject, model: Any, size: int, loss: str) -> int:
-    """The batch size, halved until what a textbook step gathers fits in memory beside the weights and moments."""
+    """The batch size, halved until what a textbook score gathers fits in AT_ONCE: larger arrays only slow it down."""
     numbers = sum(model.embedding(slot).embedding_dim for slot in SLOTS)
     numbers += subject.shape.entities if loss == "one-vs-all" else 0
-    weights = sum(weight.numel() for weight in model.parameters())
-    free = psutil.virtual_memory().available - 3 * 4 * weights  # gradient and two moments are still to come
-    while size > 1 and GATHERED * 4 * numbers * size > free:
+    while size > 1 and 4 * numbers * size > AT_ONCE:
         size //= 2
     return size
 

@@ -213,7 +213,7 @@ class Contraction:
 
 def _with_core(rows: Tensor, axes: str, core: Tensor, core_axes: str, kept: str) -> tuple[Tensor, str]:
     """Rows times a core, and the axes of what comes out."""
-    if len(axes) == 1 and axes not in kept and 0 < core_axes.index(axes) and core.numel() > LARGE_CORE:
+    if len(axes) == 1 and axes not in kept and core_axes.index(axes) > 0 and core.numel() > LARGE_CORE:
         # summed in the middle of a large core: one product for each leading index spares a copy of the core
         at = core_axes.index(axes)
         out = torch.matmul(rows, core.flatten(0, at - 1).flatten(2))  # (leading, B, trailing)

@@ -78,7 +78,7 @@ def _in_blocks(scorer: Scorer, facts: Facts, slot: str, rows: int) -> Iterator[T
 
 
 def _compare_compiled(scores: Tensor, own: Tensor, codes: Tensor, start: Tensor, stop: Tensor, slot: str) -> Tensor:
-    """How many other candidates beat each fact's own, tie with it, and are there; then the same of known ones: (6, B)."""
+    """How many others beat each fact's own id, tie with it, and are there; then the same of known ones: (6, B)."""
     size = scores.shape[1]
     counts = torch.empty(5, len(scores), dtype=torch.int64)
     arrays = (scores.contiguous(), own, codes, start, stop)
