@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import SIZES, generator, random_facts
-from recollect import Facts, UserError
+from conftest import FORMED, SIZES, generator, random_facts, random_model
+from recollect import Facts, UserError, kernels
 from recollect.facts import KINDS, SLOTS
 from recollect.known import Known
 from recollect.metrics import evaluate, summarise
@@ -113,3 +113,87 @@ def test_entity_is_subject_and_object_together():
         mean = (both["subject"]["mrr"] + both["object"]["mrr"]) / 2
         assert both["entity"]["mrr"] == pytest.approx(mean)
     assert set(evaluate(scorer, facts, known=Known(facts, SIZES), slots="t")["raw"]) == {"time"}
+
+
+def both_ways(monkeypatch, *arguments, **options):
+    """The rankings of the compiled comparison and of the plain one."""
+    found = []
+    for native in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "NATIVE", native)
+            found.append(rank(*arguments, **options))
+    return found
+
+
+def assert_same_rankings(first, second):
+    assert first.keys() == second.keys() == {"raw", "filtered"}
+    for setting, ranking in first.items():
+        for name, value in vars(ranking).items():
+            assert torch.equal(value, getattr(second[setting], name)), (setting, name)
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+@pytest.mark.parametrize("budget", [1, 8 * 5 * 7, 10**6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_and_plain_comparisons_agree_on_ties(monkeypatch, slot, budget, dtype):
+    scorer, facts = TableScorer(levels=3), random_facts(40)
+    scorer.table = scorer.table.to(dtype)
+    # facts that nobody knows, known ones, and known ones twice
+    known = Known(Facts.concat([facts[:30], facts[:5], random_facts(60, seed=1)]), SIZES)
+    compiled, plain = both_ways(monkeypatch, scorer, facts, slot, known=known, budget=budget)
+    assert_same_rankings(compiled, plain)
+    assert compiled["raw"].ties.any()
+    assert (compiled["filtered"].others < compiled["raw"].others).any()
+
+
+@pytest.mark.parametrize(("name", "form"), FORMED)
+def test_compiled_and_plain_comparisons_agree_on_models(monkeypatch, name, form):
+    model, facts = random_model(name, form), random_facts(90)
+    with torch.no_grad():
+        model.entity[3] = model.entity[1]  # ties
+    known = Known(model.as_modelled(Facts.concat([facts[:60], random_facts(60, seed=1)])), SIZES)
+    for slot in model.indicator.slots:
+        compiled, plain = both_ways(monkeypatch, model, model.as_modelled(facts), slot, known=known)
+        assert_same_rankings(compiled, plain)
+        few = rank(model, model.as_modelled(facts), slot, known=known, budget=1)
+        assert_same_rankings(compiled, few)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("at", ["own", "other", "known"])
+def test_nan_is_refused_wherever_it_is(monkeypatch, native, at):
+    monkeypatch.setattr(kernels, "NATIVE", native)
+    scorer, facts = TableScorer(), Facts.of([(0, 0, 1, 0), (1, 1, 1, 1)])
+    known = Known(Facts.of([(1, 1, 2, 1)]), SIZES)
+    scorer.table[1, 1, {"own": 1, "other": 3, "known": 2}[at], 1] = float("nan")
+    for budget in (1, 10**6):
+        with pytest.raises(UserError, match="the model scores some object as NaN, so nothing can be ranked"):
+            rank(scorer, facts, "o", known=known, budget=budget)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_scores_of_any_type_and_layout_are_ranked(monkeypatch, native):
+    monkeypatch.setattr(kernels, "NATIVE", native)
+    scorer, facts = TableScorer(), random_facts(30)
+    known = Known(facts, SIZES)
+    expected = rank(scorer, facts, "o", known=known)
+
+    for change in (torch.Tensor.double, torch.Tensor.long, torch.Tensor.half, lambda x: x.T.contiguous().T):
+        assert_same_rankings(rank(Changed(scorer, change), facts, "o", known=known), expected)
+
+
+class Changed:
+    """The same scores in another form."""
+
+    def __init__(self, scorer, change):
+        self.scorer, self.change = scorer, change
+
+    def score_against(self, facts, slot, candidates=None):
+        return self.change(self.scorer.score_against(facts, slot))
+
+
+@pytest.mark.parametrize("name", ["complex", "cont"])
+def test_no_facts_have_no_ranks(name):
+    for slot in "ot":
+        rankings = rank(random_model(name, "episodic"), Facts.of([]), slot, known=Known(random_facts(5), SIZES))
+        assert rankings["filtered"].ranks().shape == (0,)

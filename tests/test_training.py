@@ -56,6 +56,110 @@ def test_a_run_resumed_at_any_record_ends_the_same(small_world, tmp_path, name):
         assert again.history == whole.history
 
 
+MANY_TIMES = {"entity": 12, "predicate": 3, "time": 400}
+
+
+def many_times(order: str = "blocks", optimizer: str = "adam", epochs: int = 2, seed: int = 2, **change) -> Training:
+    """Few facts of each of many times, so that a batch touches few rows of the table of times."""
+    settings = {"order": order, "optimizer": optimizer, "epochs": epochs, "batch_size": 80, "learning_rate": 0.05}
+    model = MODELS["cont"](MANY_TIMES, 3, generator=generator(1))
+    facts = random_facts(320, MANY_TIMES)
+    return Training(model, facts, Recipe(**(settings | change)), generator=generator(seed))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
+def test_blocks_of_one_time_resume_bit_for_bit(optimizer):
+    whole = many_times(optimizer=optimizer)
+    assert whole.optimizer.lazy == {"time"}
+    assert whole.block == 3
+    records, states = [], []
+    for record in whole:
+        records.append(record)
+        tensors, plain = whole.state()
+        states.append(({name: value.clone() for name, value in tensors.items()}, plain))
+    assert len(records) == 2 * (4 + 1)
+    for stop, state in enumerate(states, 1):
+        again = many_times(optimizer=optimizer)
+        again.restore_(*state)
+        assert list(again) == records[stop:]
+        assert_same(dict(again.model.state_dict()), dict(whole.model.state_dict()))
+
+
+def test_a_seed_gives_the_same_blocks():
+    first, second, other = many_times(), many_times(), many_times(seed=3)
+    assert list(first) == list(second) != list(other)
+    assert_same(dict(first.model.state_dict()), dict(second.model.state_dict()))
+
+
+def test_a_batch_of_blocks_is_sorted_and_has_few_times(monkeypatch):
+    training = many_times(epochs=1)
+    batches: list[Facts] = []
+    step = training._step
+    monkeypatch.setattr(training, "_step", lambda batch: (batches.append(batch), step(batch))[1])
+    for _ in training:
+        pass
+    assert [len(batch) for batch in batches] == [80] * 4
+    seen = Facts.concat(batches)
+    assert sorted(seen.ids.tolist()) == sorted(training.facts.ids.tolist())
+    for batch in batches:
+        rows = batch.ids[:, [3, 1, 0, 2]].tolist()
+        assert rows == sorted(rows)
+
+
+def test_rows_that_no_batch_touches_stay(monkeypatch):
+    training = many_times(l2=0.1)
+    before = training.model.time.detach().clone()
+    for _ in training:
+        pass
+    seen = torch.zeros(400, dtype=torch.bool)
+    seen[training.facts.t] = True
+    moved = (training.model.time.detach() != before).flatten(1)
+    assert 0 < seen.sum() < 400
+    assert not moved[~seen].any()
+    assert moved[seen].all()
+
+
+@pytest.mark.parametrize("name", ["cont", "tree", "tucker", "complex", "hole", "distmult"])
+@pytest.mark.parametrize("negatives", [{"s": 1, "o": 1}, {"o": 1, "t": 1}])
+def test_rows_alone_learn_as_whole_tables_do(name, negatives, monkeypatch):
+    """Adagrad without a penalty is exact row by row: the same run with the tables updated whole."""
+    sizes, runs = {"entity": 2000, "predicate": 3, "time": 1000}, []
+    recipe = Recipe(
+        optimizer="adagrad", l2=0, epochs=2, batch_size=80, learning_rate=0.05, order="blocks", negatives=negatives
+    )
+    for lazy in (frozenset({"entity", "time"}), frozenset()):
+        model = MODELS[name](sizes, 3, dtype=torch.float64, generator=generator(1))
+        with monkeypatch.context() as patch:
+            if not lazy:
+                patch.setattr(Training, "_lazy", lambda self: frozenset())
+            training = Training(model, random_facts(300, sizes), recipe, generator=generator(2))
+        assert training.optimizer.lazy == lazy
+        losses = [record.loss for record in training]
+        runs.append((losses, model.state_dict()))
+    assert runs[0][0] == pytest.approx(runs[1][0])
+    for key, value in runs[0][1].items():
+        torch.testing.assert_close(value, runs[1][1][key])
+
+
+def test_weights_are_settled_at_the_end_of_an_epoch():
+    training, changed = many_times(), []
+    for record in training:
+        before = training.model.time.detach().clone()
+        if isinstance(record, Epoch):
+            training.optimizer.settle_()
+            assert torch.equal(training.model.time, before)
+        else:
+            last = training.optimizer.moments["time"]["last"]
+            changed.append(bool((last < training.optimizer.step_count).any()))
+    assert all(changed)  # within an epoch some rows wait
+
+
+def test_an_order_that_is_told_is_kept():
+    assert many_times("random").block is None
+    assert many_times("auto").block is None  # too little work for order to matter
+    assert many_times("blocks").block == 3
+
+
 def test_keeping_a_run_does_not_change_it(small_world, tmp_path):
     plain, kept = (Learning(small_world, model="hole", rank=4, recipe=FAST) for _ in range(2))
     for _ in plain:
@@ -233,6 +337,10 @@ def test_a_loss_that_blows_up_is_told(small_world):
         ({"negatives": {}}, "corrupt nothing"),
         ({"negatives": {"s": 0}}, "corrupt nothing"),
         ({"negatives": {"x": 1}}, "unknown slot 'x'"),
+        ({"order": "sorted"}, "unknown order 'sorted'; choose one of auto, random, blocks$"),
+        ({"optimizer": "sgd"}, "unknown optimizer 'sgd'; choose one of adam, adagrad$"),
+        ({"predict": ""}, "one-vs-all predicts at least one slot, like predict=so; none was given$"),
+        ({"predict": "sx"}, "unknown slot 'x'; choose among spot or subject, predicate, object, time$"),
     ],
 )
 def test_bad_recipes(change, message):
