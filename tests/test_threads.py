@@ -1,42 +1,128 @@
-"""Who has the cores: PyTorch, or the heavy kernels."""
+"""Who has the cores: PyTorch, or what is shared out while PyTorch has one thread."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
-from recollect import threads
-from recollect.threads import all_threads, one_thread, threads_given
+from conftest import generator
+from recollect import grouped, threads
+from recollect.grouped import Groups, grouped_matmul
+from recollect.kernels import row_dot, row_product
+from recollect.threads import one_thread, shared_out
 
 
 @pytest.fixture
-def two_threads():
+def three_threads(monkeypatch):
+    """PyTorch has three threads to lend, and the least work is worth sharing."""
+    monkeypatch.setattr(threads, "WORTH", 0)
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    torch.set_num_threads(3)
     yield
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_threads_are_lent_and_given_back(monkeypatch):
-    monkeypatch.setattr(threads, "CAN_SPREAD", True)
-    monkeypatch.setattr(threads.numba.config, "NUMBA_NUM_THREADS", 8)
-    assert threads_given() == 1
+def pieces(count: int, multiplications: int = 1) -> list[tuple[int, int, int, bool]]:
+    """(start, stop, thread, whether gradients are on) of each piece of work, in order."""
+    found: list[tuple[int, int, int, bool]] = []
+
+    def work(start: int, stop: int) -> None:
+        found.append((start, stop, threading.get_ident(), torch.is_grad_enabled()))
+
+    shared_out(work, count, multiplications)
+    return sorted(found)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
+def test_pieces_make_up_the_whole(count):
     with one_thread():
-        assert (torch.get_num_threads(), threads_given()) == (1, 2)
-        with all_threads():
-            assert torch.get_num_threads() == 2
+        found = pieces(count)
+    assert len(found) == max(1, min(count, 3))
+    assert [start for start, *_ in found] == [0, *(stop for _, stop, *_ in found[:-1])]
+    assert found[-1][1] == count
+    assert found[0][2] == threading.get_ident()
+    assert all(thread != threading.get_ident() and not grad for _, _, thread, grad in found[1:])
+
+
+def test_short_work_and_work_outside_a_step_stay_where_they_are(three_threads, monkeypatch):
+    here = threading.get_ident()
+    assert [piece[:3] for piece in pieces(10)] == [(0, 10, here)]
+    monkeypatch.setattr(threads, "WORTH", 100)
+    with one_thread():
+        assert [piece[:3] for piece in pieces(10, 100)] == [(0, 10, here)]
+        assert len(pieces(10, 101)) == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_threads_are_lent_and_given_back():
+    with one_thread():
         assert torch.get_num_threads() == 1
-        monkeypatch.setattr(threads, "CAN_SPREAD", False)
-        assert threads_given() == 1
-    assert torch.get_num_threads() == 2
-    with all_threads():
-        assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_an_error_gives_them_back_too():
-    with pytest.raises(ValueError, match="inside"), one_thread(), all_threads():
+    assert torch.get_num_threads() == 3
+    with pytest.raises(ValueError, match="inside"), one_thread():
         raise ValueError("inside")
-    assert torch.get_num_threads() == 2
-    assert threads_given() == 1
+    assert torch.get_num_threads() == 3
+    assert len(pieces(10)) == 1
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("bad", [0, 4, 9])
+def test_an_error_in_any_piece_is_told_when_all_are_done(bad):
+    done: list[int] = []
+
+    def work(start: int, stop: int) -> None:
+        if start <= bad < stop:
+            raise ValueError(f"piece of {bad}")
+        done.append(start)
+
+    with one_thread(), pytest.raises(ValueError, match=f"piece of {bad}"):
+        shared_out(work, 10, 1)
+    assert len(done) == 2
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, dtype=dtype, generator=generator(sum(shape)))
+
+
+def ids(n: int, size: int, seed: int = 0) -> Tensor:
+    return torch.randint(size, (n,), generator=generator(seed))
+
+
+def value_and_gradients(function: Callable[..., Tensor], *leaves: Tensor) -> list[Tensor]:
+    given = [leaf.clone().requires_grad_() for leaf in leaves]
+    out = function(*given)
+    return [out.detach(), *torch.autograd.grad(out, given, random(*out.shape, dtype=out.dtype))]
+
+
+GROUPS = Groups.of(ids(200, 11, 3))  # in any order
+CASES = {
+    "row_product": (lambda a, b: row_product(a, ids(50, 7), b, ids(50, 9)), random(7, 37), random(9, 37)),
+    "complex": (
+        lambda a, b: row_product(a, ids(50, 7), b, ids(50, 9)),
+        random(7, 19, dtype=torch.complex64),
+        random(9, 19, dtype=torch.complex64),
+    ),
+    "row_dot": (lambda q, x: row_dot(q, x, ids(150, 7).view(50, 3)), random(50, 37), random(7, 37)),
+    "grouped": (lambda x, m: grouped_matmul(x, ids(200, 60), m, 1, GROUPS), random(60, 13), random(12, 13, 10)),
+    "swapped": (lambda x, m: grouped_matmul(x, ids(200, 60), m.mT, 1, GROUPS), random(60, 13), random(12, 10, 13)),
+}
+
+
+@pytest.mark.parametrize("large", [grouped.LARGE, 0])
+@pytest.mark.parametrize("case", CASES)
+def test_several_threads_give_the_same_numbers(case, large, three_threads, monkeypatch):
+    """Every row of a result is one thread's, in the order that one thread alone would take."""
+    monkeypatch.setattr(grouped, "LARGE", large)
+    alone = value_and_gradients(*CASES[case])
+    calls: list[int] = []
+    pool = threads._pool
+    monkeypatch.setattr(threads, "_pool", lambda workers: (calls.append(workers), pool(workers))[1])
+    with one_thread():
+        together = value_and_gradients(*CASES[case])
+    assert calls
+    for a, b in zip(together, alone, strict=True):
+        assert torch.equal(a, b)

@@ -131,7 +131,7 @@ def test_rows_alone_learn_as_whole_tables_do(name, negatives, monkeypatch):
         model = MODELS[name](sizes, 3, dtype=torch.float64, generator=generator(1))
         with monkeypatch.context() as patch:
             if not lazy:
-                patch.setattr(Training, "_lazy", lambda self: frozenset())
+                patch.setattr(Training, "_lazy", lambda self, sample: frozenset())
             training = Training(model, random_facts(300, sizes), recipe, generator=generator(2))
         assert training.optimizer.lazy == lazy
         losses = [record.loss for record in training]

@@ -38,6 +38,11 @@ class Part:
     index: Tensor | None  # (B,): the row of each fact; None for a core
     made: bool = False  # whether its rows are the distinct combinations of `slots`; else the rows of a table
 
+    @property
+    def width(self) -> int:
+        """How many numbers a row has."""
+        return math.prod(self.value.shape[1:])
+
 
 @dataclass(frozen=True)
 class Level:
@@ -83,13 +88,18 @@ class Contraction:
 
     def against(self, open: str, candidates: Tensor) -> Tensor:
         """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""
-        return self._of_facts(self._contract(self._with_candidates(open, candidates), self._all))
+        part = self._contract(self._with_candidates(open, candidates), self._all)
+        self._forget(open)
+        return self._of_facts(part)
 
     def numbers(self, open: str | None, candidates: Tensor | None = None) -> int:
         """How many numbers the work on a score, a query or the scores of candidates makes on its way."""
         terms = self.terms if open is None or candidates is None else self._with_candidates(open, candidates)
         mask = self._all if open is None or candidates is not None else without(self.terms, open)
-        return work_numbers(terms, self._sizes(terms), self.counts, mask)
+        numbers = work_numbers(terms, self._sizes(terms), self.counts, mask)
+        if terms is not self.terms:
+            self._forget(open)
+        return numbers
 
     @property
     def _all(self) -> int:
@@ -97,11 +107,17 @@ class Contraction:
 
     def _with_candidates(self, open: str, candidates: Tensor) -> tuple[tuple[str, str], ...]:
         """The terms, with all candidates at once in the place of the open slot."""
+        self._forget(open)
         terms = tuple(("", CANDIDATES + axes) if slot == open else (slot, axes) for slot, axes in self.terms)
         for bit, (slot, _) in enumerate(self.terms):
             if slot == open:
                 self._parts[1 << bit] = Part("", terms[bit][1], candidates, None)
         return terms
+
+    def _forget(self, open: str | None) -> None:
+        """Drop the products that the open slot has a part in: with candidates they are others than with facts."""
+        closed = without(self.terms, open or "")
+        self._parts = {mask: part for mask, part in self._parts.items() if mask & closed == mask}
 
     def _of_facts(self, part: Part) -> Tensor:
         assert part.index is not None  # an equation has at least one slot beside the open one
@@ -182,7 +198,7 @@ class Contraction:
             rows = x.value if x.made else take(x.value, self._rows(x, level, slots))
             value, axes = _with_core(rows, x.axes, y.value, y.axes, axes)
             return Part(slots, axes, value, level.index, made=True)
-        if (x.slots != slots and x.value[0].numel() > y.value[0].numel()) or y.slots == slots:
+        if (x.slots != slots and x.width > y.width) or y.slots == slots:
             x, y = y, x  # y is what several rows share, the larger one where both are
         i, j = self._rows(x, level, slots), self._rows(y, level, slots)
         both = set(x.axes) & set(y.axes)
@@ -213,7 +229,7 @@ class Contraction:
 
 def _with_core(rows: Tensor, axes: str, core: Tensor, core_axes: str, kept: str) -> tuple[Tensor, str]:
     """Rows times a core, and the axes of what comes out."""
-    if len(axes) == 1 and axes not in kept and core_axes.index(axes) > 0 and core.numel() > LARGE_CORE:
+    if len(axes) == 1 and axes not in kept and axes in core_axes[1:-1] and core.numel() > LARGE_CORE:
         # summed in the middle of a large core: one product for each leading index spares a copy of the core
         at = core_axes.index(axes)
         out = torch.matmul(rows, core.flatten(0, at - 1).flatten(2))  # (leading, B, trailing)

@@ -99,6 +99,7 @@ class _Grouped(torch.autograd.Function):
         ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
         index = index if groups.order is None else index[groups.order]
         ctx.compiled = not _is_large(matrices) and matrices.dim() == 3 and is_native(rows, matrices)
+        ctx.compiled &= not rows.is_complex()
         if ctx.compiled:
             x, out = rows, rows_times(rows, index, matrices, groups.starts, groups.matrix)
         elif _is_large(matrices):
@@ -115,9 +116,9 @@ class _Grouped(torch.autograd.Function):
             padded = index.new_zeros(tile * len(owner)).index_copy_(
                 0, place, index
             )  # unused rows: nothing comes of them
-            x = rows.index_select(0, padded).view(len(owner), tile, -1)
+            x = rows.index_select(0, padded).view(len(owner), tile, ctx.shape[0])
             product = torch.bmm(x, groups.gathered(matrices).reshape(len(owner), *ctx.shape))
-            out = product.view(-1, ctx.shape[1]).index_select(0, place)
+            out = product.flatten(0, 1).index_select(0, place)
         ctx.save_for_backward(index, x, matrices)
         return out if groups.order is None else torch.empty_like(out).index_copy_(0, groups.order, out)
 
@@ -148,10 +149,10 @@ class _Grouped(torch.autograd.Function):
             dmatrices = None if products is None else products.view(matrices.shape)
         else:
             tile, owner, place = groups.tiles
-            g = grad.new_zeros(tile * len(owner), shape[1]).index_copy_(0, place, grad).view(len(owner), tile, -1)
+            g = grad.new_zeros(tile * len(owner), shape[1]).index_copy_(0, place, grad).view(len(owner), tile, shape[1])
             if for_rows:
                 back = torch.bmm(g, groups.gathered(matrices).reshape(len(owner), *shape).mT)
-                dx = back.view(-1, shape[0]).index_select(0, place)
+                dx = back.flatten(0, 1).index_select(0, place)
             if for_matrices:
                 product = torch.bmm(g.mT, x) if _is_swapped(matrices) else torch.bmm(x.mT, g)
                 dmatrices = _summed(product, owner, matrices)

@@ -49,6 +49,14 @@ class Indicator:
         seen = Counter("".join([*(axes for _, axes in factors), *cores]))
         if lonely := [axis for axis, times in seen.items() if times == 1]:
             raise ValueError(f"axis {', '.join(lonely)} of {text!r} occurs once; every axis joins two factors")
+        terms = [axes for _, axes in factors] + list(cores)
+        if twice := [axes for axes in terms if len(set(axes)) < len(axes)]:
+            raise ValueError(f"{twice[0]!r} of {text!r} names an axis twice; give each of its axes a letter")
+        joined, rest = set(terms[0]), terms[1:]
+        while near := [axes for axes in rest if joined & set(axes)]:
+            joined, rest = joined.union(*near), [axes for axes in rest if axes not in near]
+        if rest:
+            raise ValueError(f"{text!r} falls apart: no axis joins {rest[0]!r} to the rest")
         return cls(tuple(factors), cores)
 
     @property

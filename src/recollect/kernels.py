@@ -19,12 +19,13 @@ from recollect.threads import shared_out
 
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
 COPIED = 4  # multiplications that reading and writing a number is worth
-COMPILED = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+COMPILED = {("cpu", dtype) for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 
 
 def is_native(*tensors: Tensor) -> bool:
     """Whether the compiled kernels serve these tensors."""
-    return NATIVE and all(x.device.type == "cpu" and x.dtype in COMPILED for x in tensors)
+    kinds = {(x.device.type, x.dtype) for x in tensors}
+    return NATIVE and len(kinds) == 1 and kinds <= COMPILED
 
 
 def take(table: Tensor, rows: Tensor) -> Tensor:
@@ -53,7 +54,7 @@ def row_product(a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
 def row_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
     """Entry (b, k) is query[b] · table[ids[b, k]]: (B, w), (N, w), (B, K) -> (B, K), real."""
     if not is_native(query, table):
-        rows = table.index_select(0, ids.reshape(-1)).view(*ids.shape, -1)
+        rows = table.index_select(0, ids.reshape(-1)).view(*ids.shape, query.shape[1])
         return torch.linalg.vecdot(rows, query[:, None, :])
     return _RowDot.apply(query, table, ids)
 

@@ -228,7 +228,9 @@ class TensorModel(nn.Module):
         def lifted(slot: str, ids: Tensor) -> tuple[Tensor, Tensor]:
             """Rows of a slot's factor and where the rows of `ids` are among them."""
             table = self._table(slot)
-            if 4 * ids.numel() >= len(table) or type(self).lift is TensorModel.lift:
+            if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < len(table)):  # the kernels do not look
+                raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {len(table) - 1}")
+            if not ids.numel() or 4 * ids.numel() >= len(table) or type(self).lift is TensorModel.lift:
                 if slot not in tables:
                     tables[slot] = self.lift(slot, table).resolve_conj()
                 return tables[slot], ids

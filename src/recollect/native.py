@@ -53,8 +53,9 @@ def multiply_back(
 ) -> None:
     """The gradients of `multiply`, the columns from first to last."""
     for n in range(len(grad)):
-        x, y, dx, dy, dz = a[i[n]], b[j[n]], da[i[n]], db[j[n]], grad[n]
-        for r in range(first, last):
+        x, y, dz = a[i[n], first:last], b[j[n], first:last], grad[n, first:last]
+        dx, dy = da[i[n], first:last], db[j[n], first:last]
+        for r in range(len(dz)):
             dx[r] += dz[r] * y[r]
             dy[r] += dz[r] * x[r]
 
@@ -75,12 +76,13 @@ def multiply_back_complex(
 ) -> None:
     """The gradients of z = x y as PyTorch counts them, g conj(y) and g conj(x), the columns from first to last."""
     for n in range(len(grad)):
-        x, y, dx, dy, dz = a[i[n]], b[j[n]], da[i[n]], db[j[n]], grad[n]
-        for r in range(first // 2, last // 2):
+        x, y, dz = a[i[n], first:last], b[j[n], first:last], grad[n, first:last]
+        dx, dy = da[i[n], first:last], db[j[n], first:last]
+        for r in range(len(dz) // 2):
             g, h = dz[2 * r], dz[2 * r + 1]
             dx[2 * r] += g * y[2 * r] + h * y[2 * r + 1]
             dx[2 * r + 1] += h * y[2 * r] - g * y[2 * r + 1]
-        for r in range(first // 2, last // 2):
+        for r in range(len(dz) // 2):
             g, h = dz[2 * r], dz[2 * r + 1]
             dy[2 * r] += g * x[2 * r] + h * x[2 * r + 1]
             dy[2 * r + 1] += h * x[2 * r] - g * x[2 * r + 1]
@@ -104,12 +106,12 @@ def dot_back(
 ) -> None:
     """The gradients of `dot`, the columns from first to last."""
     for n in range(len(query)):
-        x, dx = query[n], dquery[n]
-        for r in range(first, last):
+        x, dx = query[n, first:last], dquery[n, first:last]
+        for r in range(len(dx)):
             dx[r] = 0
         for k in range(ids.shape[1]):
-            row, drow, g = table[ids[n, k]], dtable[ids[n, k]], grad[n, k]
-            for r in range(first, last):
+            row, drow, g = table[ids[n, k], first:last], dtable[ids[n, k], first:last], grad[n, k]
+            for r in range(len(x)):
                 dx[r] += g * row[r]
                 drow[r] += g * x[r]
 
@@ -120,6 +122,7 @@ def adam_rows(
     average: Array,
     square: Array,
     last: Array,
+    paid: Array,
     rows: Array,
     grad: Array,
     step: int,
@@ -145,7 +148,8 @@ def adam_rows(
         last[row] = step
         if touched:
             g = grad[n]
-            penalty = one * (decay * (gap + 1))
+            penalty = one * (decay * (step - paid[row]))
+            paid[row] = step
             rate, fix = one * (lr / (1 - BETA1**step)), one * (1 / (1 - BETA2**step))
             for r in range(len(p)):
                 x = g[r] + penalty * p[r]
@@ -156,15 +160,15 @@ def adam_rows(
 
 @kernel
 def adagrad_rows(
-    weight: Array, total: Array, last: Array, rows: Array, grad: Array, step: int, lr: float, decay: float
+    weight: Array, total: Array, last: Array, paid: Array, rows: Array, grad: Array, step: int, lr: float, decay: float
 ) -> None:
     one = weight.dtype.type(1)
     rate, epsilon = one * lr, one * ADAGRAD_EPSILON
     for n in range(len(rows)):
         row = rows[n]
         p, v, g = weight[row], total[row], grad[n]
-        penalty = one * (decay * (step - last[row]))
-        last[row] = step
+        penalty = one * (decay * (step - paid[row]))
+        last[row] = paid[row] = step
         for r in range(len(p)):
             x = g[r] + penalty * p[r]
             v[r] += x * x

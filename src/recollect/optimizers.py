@@ -4,7 +4,8 @@ A table of which a batch touches most rows is updated whole, exactly as PyTorch 
 few (the core of a time, an entity among many) is updated row by row; what Adam's momentum would have done to
 a row in the steps between is made up for when the row is next touched, and at `settle_`, in closed form:
 over k untouched steps m decays to β₁ᵏm and the row moves by lr β₁(1 − β₁ᵏ)/(1 − β₁) m / (√v̂ + ε), v̂ taken
-as it was at the last touch, the one thing that differs from exact Adam. Adagrad is exact: it has no momentum.
+and the correction of m as they were at the last touch, which is where it differs from exact Adam: by a few percent
+of the way that a row goes. Adagrad is exact: it has no momentum.
 The penalty's gradient of the untouched steps is added to the next one.
 """
 
@@ -43,10 +44,11 @@ class Optimizer:
         self.moments = {name: self._fresh(parameters[name]) for name in sorted(lazy)}
 
     def _fresh(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """What is remembered of every row; `last` is the step at which it was touched."""
+        """What is remembered of every row: moments, the step of its last move, and up to which its penalty is paid."""
         names = ("exp_avg", "exp_avg_sq") if self.kind == "adam" else ("sum",)
         moments = {name: torch.zeros_like(parameter.detach()) for name in names}
-        return moments | {"last": torch.zeros(len(parameter), dtype=torch.int64, device=parameter.device)}
+        steps = torch.zeros(2, len(parameter), dtype=torch.int64, device=parameter.device)
+        return moments | {"last": steps[0].clone(), "paid": steps[1].clone()}
 
     @torch.no_grad()
     def step(self, touched: Mapping[str, tuple[Tensor, Tensor]]) -> None:
@@ -67,9 +69,12 @@ class Optimizer:
 
     def _move(self, name: str, rows: Tensor, grad: Tensor | None) -> None:
         moments, weight = self.moments[name], self.parameters[name]
-        flat = [x.view(len(x), -1) for x in (weight.detach(), *(moments[key] for key in moments if key != "last"))]
-        values = flat[0].new_zeros(0, flat[0].shape[1]) if grad is None else grad.reshape(len(rows), -1)
-        arguments = (*flat, moments["last"], rows, values)
+        flat = [
+            x.view(len(x), -1)
+            for x in (weight.detach(), *(moments[key] for key in moments if key not in ("last", "paid")))
+        ]
+        values = flat[0].new_zeros(0, flat[0].shape[1]) if grad is None else grad.reshape(len(rows), flat[0].shape[1])
+        arguments = (*flat, moments["last"], moments["paid"], rows, values)
         compiled, plain = COMPILED[self.kind], PLAIN[self.kind]
         if is_native(*flat):
             compiled(*(x.numpy() for x in arguments), self.step_count, self.lr, self.decay)
@@ -105,6 +110,7 @@ def _adam_rows(
     average: Tensor,
     square: Tensor,
     last: Tensor,
+    paid: Tensor,
     rows: Tensor,
     grad: Tensor,
     step: int,
@@ -121,20 +127,29 @@ def _adam_rows(
     p = p - (tail * m / root).where(moving, 0)
     m, v = m * BETA1**gap, v * BETA2**gap
     if touched:
-        g = grad + decay * (gap + 1) * p
+        g = grad + decay * (step - paid[rows]).to(p.dtype)[:, None] * p
+        paid[rows] = step
         m, v = BETA1 * m + (1 - BETA1) * g, BETA2 * v + (1 - BETA2) * g * g
         p = p - lr / (1 - BETA1**step) * m / ((v / (1 - BETA2**step)).sqrt() + EPSILON)
     weight[rows], average[rows], square[rows], last[rows] = p, m, v, step
 
 
 def _adagrad_rows(
-    weight: Tensor, total: Tensor, last: Tensor, rows: Tensor, grad: Tensor, step: int, lr: float, decay: float
+    weight: Tensor,
+    total: Tensor,
+    last: Tensor,
+    paid: Tensor,
+    rows: Tensor,
+    grad: Tensor,
+    step: int,
+    lr: float,
+    decay: float,
 ) -> None:
-    gap = (step - last[rows]).to(weight.dtype)[:, None]
+    gap = (step - paid[rows]).to(weight.dtype)[:, None]
     g = grad + decay * gap * weight[rows]
     total[rows] += g * g
     weight[rows] -= lr * g / (total[rows].sqrt() + ADAGRAD_EPSILON)
-    last[rows] = step
+    last[rows] = paid[rows] = step
 
 
 COMPILED: dict[str, Callable[..., None]] = {"adam": native.adam_rows, "adagrad": native.adagrad_rows}

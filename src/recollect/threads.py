@@ -1,4 +1,4 @@
-"""All cores, without two parties fighting for them.
+"""All cores, without two parties fighting for them, and memory that is used again.
 
 PyTorch's threads meet after every operation, which on arrays of a batch's size costs more than it gains, and they
 spin while they wait: on a machine that has other work to do, a step takes ten times as long. So a step of training
@@ -8,6 +8,7 @@ sleep until they are called.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from functools import lru_cache
 
 import torch
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT = -1, -3, 2**28  # of mallopt; bytes
 WORTH = 2**23  # multiplications: about a millisecond, several times what it takes to wake a thread
 _given: list[int] = []  # threads taken from PyTorch, innermost last
 
@@ -52,3 +54,17 @@ def _plainly(work: Callable[[int, int], None], start: int, stop: int) -> None:
 @lru_cache(maxsize=1)
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="recollect")
+
+
+def keep_freed_memory() -> None:
+    """Ask the C library to keep freed arrays for the next ones, as training makes arrays of the same sizes again.
+
+    Returning them to the system and touching new pages costs as much as the work on them. For commands, which are
+    alone in their process; without effect where the library is another than GNU's.
+    """
+    try:
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, KEPT)
+        library.mallopt(M_TRIM_THRESHOLD, KEPT)
+    except (OSError, AttributeError, TypeError):
+        pass

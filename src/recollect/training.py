@@ -17,7 +17,7 @@ from torch import Tensor
 from recollect.batches import BLOCKS, block_order, choose_block, random_order
 from recollect.contraction import combinations, distinct_counts, joined
 from recollect.errors import UserError
-from recollect.facts import KINDS, Facts, number
+from recollect.facts import KINDS, SLOT_NAMES, Facts, number
 from recollect.known import Known
 from recollect.losses import one_vs_all
 from recollect.models import TensorModel
@@ -67,6 +67,11 @@ class Training:
             raise UserError(
                 f"the {recipe.loss} loss needs true facts only; use the logistic loss for facts valued False"
             )
+        if unknown := set(recipe.slots) - set(model.indicator.slots):
+            names = ", ".join(SLOT_NAMES[slot] for slot in sorted(unknown))
+            raise UserError(
+                f"the {model.form} {type(model).__name__} has no {names} to learn; leave it out of the recipe"
+            )
         self.model, self.facts, self.recipe = model, facts, recipe
         self.generator, self.validate = generator, validate
         self.objective = recipe.objective()
@@ -76,14 +81,17 @@ class Training:
             self.block = -(-recipe.batch_size // BLOCKS[0])
         if self.block is not None:  # sorted, so that a sorted batch has the facts of one time and predicate together
             self.facts = facts[number(facts, model.sizes, "tpso").argsort()]
-        self.counts: dict[str, int] | None = None  # distinct combinations in a batch, from the first one
+        sample = self.facts[self._draw(torch.Generator().manual_seed(0))[: recipe.batch_size]]
+        self.counts = distinct_counts(
+            model.indicator, model.as_modelled(sample)
+        )  # of a batch; plans are made with them
         # the sum over all facts + λ‖P‖², divided by the number of facts: the penalty's gradient is 2λP/n
         self.optimizer = Optimizer(
             recipe.optimizer,
             dict(model.named_parameters()),
             lr=recipe.learning_rate,
             decay=2 * recipe.l2 / len(facts),
-            lazy=self._lazy(),
+            lazy=self._lazy(sample),
         )
         self.epoch = 0  # completed
         self.batch = 0  # completed in the running epoch
@@ -142,13 +150,12 @@ class Training:
                 raise TypeError(f"{name} is {plain[name]!r}")
             setattr(self, name, plain[name])
 
-    def _lazy(self) -> frozenset[str]:
-        """The tables of which a batch touches so few rows that they are updated row by row."""
-        size = self.recipe.batch_size
-        order = self._draw(torch.Generator().manual_seed(0))[:size]
+    def _lazy(self, sample: Facts) -> frozenset[str]:
+        """The tables of which such a batch touches so few rows that they are updated row by row."""
+        size = len(sample)
         touched: dict[str, Tensor] = {}
         for slot in self.model.indicator.slots:
-            ids = self.facts.column(slot)[order]
+            ids = sample.column(slot)
             touched[KINDS[slot]] = torch.cat([touched.get(KINDS[slot], ids[:0]), ids])
         lazy = set()
         for kind, ids in touched.items():
@@ -176,8 +183,6 @@ class Training:
     def _step(self, batch: Facts) -> float:
         """One step down the mean loss of a batch; returns that loss."""
         seen = self.model.as_modelled(batch)
-        if self.counts is None:
-            self.counts = distinct_counts(self.model.indicator, seen)
         corrupted = {
             slot: corrupt(
                 seen,
