@@ -33,6 +33,7 @@ from recollect.models import FORMS, MODELS, Ranks
 from recollect.negatives import parse_negatives
 from recollect.plots import check_figure, cost_growth
 from recollect.recipes import parse_recipe
+from recollect.threads import keep_freed_memory
 from recollect.training import Epoch, Step
 from recollect.workers import find_pykeen
 
@@ -154,6 +155,7 @@ def train(
 
     Example: `recollect train world --model cont --rank 16 --epochs 50 --out world.memory`
     """
+    keep_freed_memory()
     partial = out.with_name(out.name + ".partial") if out.name else out
     _check_out(out, partial, resume, force)
     told: dict[str, Any] = {
@@ -280,6 +282,7 @@ def bench_(
     """
     if figure is not None:
         check_figure(figure)
+    keep_freed_memory()
     python = find_pykeen(pykeen)
     told = console(stderr=True, soft_wrap=True)
     chosen = bench.chosen(bench.cases(quick=quick, pykeen=python), only or [])
