@@ -81,10 +81,11 @@ class Contraction:
         return self._of_facts(self._contract(self.terms, self._all))
 
     def query(self, open: str) -> Tensor:
-        """What waits for the open slot: (B, axes of the slot)."""
+        """What waits for the open slot: (B, axes of the slot); of several slots, what waits for all of them."""
         part = self._contract(self.terms, without(self.terms, open))
         value = self._of_facts(part)
-        return value.permute(0, *(1 + part.axes.index(axis) for axis in self.indicator.axes(open)))
+        axes = dict.fromkeys("".join(self.indicator.axes(slot) for slot in open))
+        return value.permute(0, *(1 + part.axes.index(axis) for axis in axes if axis in part.axes))
 
     def against(self, open: str, candidates: Tensor) -> Tensor:
         """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""
@@ -352,8 +353,8 @@ def work_numbers(
 
 
 def without(terms: Sequence[tuple[str, str]], open: str) -> int:
-    """All terms but those of the open slot."""
-    return sum(1 << bit for bit, (slot, _) in enumerate(terms) if slot != open)
+    """All terms but those of the open slots."""
+    return sum(1 << bit for bit, (slot, _) in enumerate(terms) if not slot or slot not in open)
 
 
 def _key(values: Mapping[str, int], of: Callable[[int], int] = int) -> tuple[tuple[str, int], ...]:

@@ -59,6 +59,17 @@ def row_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
     return _RowDot.apply(query, table, ids)
 
 
+def pair_scores(
+    context: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, other_s: Tensor, other_o: Tensor
+) -> Tensor:
+    """Re Σ c x y of each fact, of it with its other subjects, and of it with its other objects: (B, 1 + K + L).
+
+    context (B, w); subjects and objects (N, w) with the ids s and o of each fact (B,) and those of its others, (B, K)
+    and (B, L). The same as the products and dots above, without what lies between them. Compiled only.
+    """
+    return _PairScores.apply(context, subjects, s, objects, o, other_s, other_o)
+
+
 def rows_times(rows: Tensor, index: Tensor, matrices: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
     """Entry n is rows[index[n]] @ matrices[owner of n's group]; group g has the rows starts[g] to starts[g + 1].
 
@@ -161,6 +172,36 @@ class _RowDot(torch.autograd.Function):
         arguments = (_flat(query), _flat(table), _ids(ids), _flat(grad), _flat(dquery), _flat(dtable))
         _by_columns(native.dot_back, arguments, query.numel() * ids.shape[1], query.shape[1])
         return dquery, dtable, None
+
+
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, c: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, u: Tensor, v: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(c, subjects, s, objects, o, u, v)
+        out = torch.empty(len(c), 1 + u.shape[1] + v.shape[1], dtype=c.dtype.to_real())
+        score = native.pair_scores_complex if c.is_complex() else native.pair_scores
+        x, xs, ys, scores = _flat(c), _flat(subjects), _flat(objects), out.numpy()
+        by_fact = (_ids(s), _ids(o), _ids(u), _ids(v))
+
+        def rows(first: int, last: int) -> None:
+            i, j, k, m = (ids[first:last] for ids in by_fact)
+            score(x[first:last], xs, i, ys, j, k, m, scores[first:last])
+
+        shared_out(rows, len(c), COPIED * x.size)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        c, subjects, s, objects, o, u, v = ctx.saved_tensors
+        dc = torch.empty(c.shape, dtype=c.dtype)
+        dsubjects, dobjects = (torch.zeros(x.shape, dtype=x.dtype) for x in (subjects, objects))
+        back = native.pair_back_complex if c.is_complex() else native.pair_back
+        facts = (_flat(c), _flat(subjects), _ids(s), _flat(objects), _ids(o), _ids(u), _ids(v), _flat(grad))
+        _by_columns(back, (*facts, _flat(dc), _flat(dsubjects), _flat(dobjects)), 2 * facts[0].size, facts[0].shape[1])
+        return dc, dsubjects, None, dobjects, None, None, None
 
 
 def _flat(x: Tensor) -> Array:

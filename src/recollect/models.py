@@ -20,7 +20,7 @@ from recollect.contraction import Contraction, most_counts, without, work_number
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.indicator import Indicator
-from recollect.kernels import row_dot, take
+from recollect.kernels import is_native, pair_scores, row_dot, take
 
 FORMS = ("episodic", "semantic")
 QUERIES = 16384  # facts whose queries are made at a time
@@ -200,6 +200,8 @@ class TensorModel(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """θ of each fact (B,) and of its corruptions, the ids of each slot in turn (B, ΣK); common work done once."""
         work, true, false = self.contraction(facts, counts), None, []
+        if self.indicator.is_diagonal and corrupted.keys() <= {"s", "o"} and is_native(self._table("s")):
+            return self._score_pairs(work, corrupted)
         for slot, ids in corrupted.items():
             # the true id comes along as the first candidate: one query serves the fact and its corruptions
             own = torch.cat([facts.column(slot)[:, None], ids], dim=1) if true is None else ids
@@ -212,6 +214,17 @@ class TensorModel(nn.Module):
             false.append(scores)
         assert true is not None
         return true, torch.cat(false, dim=1)
+
+    def _score_pairs(self, work: Contraction, corrupted: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The same for a sum over one axis with other subjects and objects only: in one sweep over the facts."""
+        none = work.ids["s"].new_empty(len(work.ids["s"]), 0)
+        others = [corrupted.get(slot, none) for slot in "so"]
+        (subjects, s), (objects, o) = ((work.factor(slot, work.ids[slot])) for slot in "so")
+        if subjects is not work.factor("s", others[0])[0] or objects is not work.factor("o", others[1])[0]:
+            subjects, objects = (self.lift(slot, self._table(slot)).resolve_conj() for slot in "so")
+            s, o = work.ids["s"], work.ids["o"]
+        scores = pair_scores(work.query("so").flatten(1), subjects, s, objects, o, *others)
+        return scores[:, 0], scores[:, 1:]
 
     def row_numbers(self, slot: str) -> int:
         """How many numbers a row of the slot's table has."""
