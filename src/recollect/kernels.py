@@ -18,6 +18,7 @@ from recollect.native import Array
 from recollect.threads import shared_out
 
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
+COLUMNS = 64  # fewer leave the loops too short to be fast
 COPIED = 4  # multiplications that reading and writing a number is worth
 COMPILED = {("cpu", dtype) for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 
@@ -105,12 +106,13 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
 
 
 def _by_columns(back: Callable[..., None], arguments: tuple[Array, ...], numbers: int, width: int) -> None:
-    """Gradients that add up in rows which facts share: every thread has columns of its own, eight at a time."""
+    """Gradients that add up in rows which facts share: every thread has columns of its own, many at a time."""
 
     def columns(first: int, last: int) -> None:
-        back(*arguments, 8 * first, min(8 * last, width))
+        back(*arguments, COLUMNS * first, width if last == pieces else COLUMNS * last)
 
-    shared_out(columns, -(-width // 8), 2 * COPIED * numbers)
+    pieces = max(1, width // COLUMNS)
+    shared_out(columns, pieces, 2 * COPIED * numbers)
 
 
 def _is_transposed(matrices: Tensor) -> bool:
