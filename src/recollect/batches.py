@@ -13,10 +13,10 @@ from recollect.facts import Facts
 from recollect.models import TensorModel
 
 BLOCKS = (32, 16, 8, 4)  # times in a batch, the most first; fewer learn worse
-SLACK = 1.5  # the most times whose batch costs no more than this, beside the cheapest
+SLACK = 1.2  # the most times whose batch costs no more than this, beside the cheapest
 GAIN = 2.0  # how much cheaper a batch of blocks must be than a random one
 WORTH = 1e8  # flops of a random batch, about a millisecond, below which order does not matter
-STATE = 4 * 8  # flops that updating one number of a table is worth: the number, its gradient and moments
+STATE = 130  # flops that updating one number of a table is worth: it is copied, and its gradient and moments with it
 
 
 def random_order(n: int, generator: torch.Generator) -> Tensor:

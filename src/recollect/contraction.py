@@ -9,7 +9,7 @@ The order is searched with the counts of distinct combinations in hand; no model
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -132,16 +132,17 @@ class Contraction:
 
     def cost(self, opens: str) -> float:
         """Estimated flops of the queries of these slots, common work counted once."""
+        sizes, counts = _key(self._sizes(self.terms)), _key(self.counts)
         total, done = 0.0, set[int]()
         for slot in opens:
-            cost, steps = self._plan(self.terms, without(self.terms, slot), done)
+            mask = without(self.terms, slot)
+            found = tuple(sorted(part for part in done if part & mask == part))
+            cost, steps = plan(self.terms, sizes, counts, mask, found)
             total, done = total + cost, done | {left | right for left, right in steps}
         return total
 
-    def _plan(
-        self, terms: tuple[tuple[str, str], ...], mask: int, done: Collection[int] = ()
-    ) -> tuple[float, tuple[tuple[int, int], ...]]:
-        found = tuple(sorted(part for part in {*self._parts, *done} if part & mask == part))
+    def _plan(self, terms: tuple[tuple[str, str], ...], mask: int) -> tuple[float, tuple[tuple[int, int], ...]]:
+        found = tuple(sorted(part for part in self._parts if part & mask == part))
         return plan(terms, _key(self._sizes(terms)), _key(self.counts, _rounded), mask, found)
 
     def _sizes(self, terms: tuple[tuple[str, str], ...]) -> dict[str, int]:
