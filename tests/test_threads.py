@@ -100,13 +100,13 @@ def value_and_gradients(function: Callable[..., Tensor], *leaves: Tensor) -> lis
 
 GROUPS = Groups.of(ids(200, 11, 3))  # in any order
 CASES = {
-    "row_product": (lambda a, b: row_product(a, ids(50, 7), b, ids(50, 9)), random(7, 37), random(9, 37)),
+    "row_product": (lambda a, b: row_product(a, ids(50, 7), b, ids(50, 9)), random(7, 150), random(9, 150)),
     "complex": (
         lambda a, b: row_product(a, ids(50, 7), b, ids(50, 9)),
         random(7, 19, dtype=torch.complex64),
         random(9, 19, dtype=torch.complex64),
     ),
-    "row_dot": (lambda q, x: row_dot(q, x, ids(150, 7).view(50, 3)), random(50, 37), random(7, 37)),
+    "row_dot": (lambda q, x: row_dot(q, x, ids(150, 7).view(50, 3)), random(50, 150), random(7, 150)),
     "grouped": (lambda x, m: grouped_matmul(x, ids(200, 60), m, 1, GROUPS), random(60, 13), random(12, 13, 10)),
     "swapped": (lambda x, m: grouped_matmul(x, ids(200, 60), m.mT, 1, GROUPS), random(60, 13), random(12, 10, 13)),
 }

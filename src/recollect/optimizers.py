@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from recollect import native
 from recollect.kernels import is_native
 from recollect.native import ADAGRAD_EPSILON, BETA1, BETA2, EPSILON
+from recollect.threads import shared_out
 
+WORK = 32  # multiplications that updating a number is worth
 OPTIMIZERS = ("adam", "adagrad")
 
 
@@ -77,7 +79,12 @@ class Optimizer:
         arguments = (*flat, moments["last"], moments["paid"], rows, values)
         compiled, plain = COMPILED[self.kind], PLAIN[self.kind]
         if is_native(*flat):
-            compiled(*(x.numpy() for x in arguments), self.step_count, self.lr, self.decay)
+            tables, (ids, gradients) = [x.numpy() for x in arguments[:-2]], [x.numpy() for x in arguments[-2:]]
+
+            def some(first: int, last: int) -> None:  # rows are distinct: no two threads meet in one
+                compiled(*tables, ids[first:last], gradients[first:last], self.step_count, self.lr, self.decay)
+
+            shared_out(some, len(ids), WORK * values.numel())
         else:
             plain(*arguments, self.step_count, self.lr, self.decay)
 
