@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -42,6 +42,7 @@ def shared_out(work: Callable[[int, int], None], count: int, multiplications: in
     try:
         work(bounds[0], bounds[1])
     finally:
+        wait(waiting)  # all of them, as they write to the same arrays
         for future in waiting:
             future.result()
 
