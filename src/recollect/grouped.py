@@ -113,9 +113,8 @@ class _Grouped(torch.autograd.Function):
             shared_out(multiply, len(groups.bounds), x.numel() * ctx.shape[1])
         else:
             tile, owner, place = groups.tiles
-            padded = index.new_zeros(tile * len(owner)).index_copy_(
-                0, place, index
-            )  # unused rows: nothing comes of them
+            # unused rows of a tile take row 0; nothing comes of them
+            padded = index.new_zeros(tile * len(owner)).index_copy_(0, place, index)
             x = rows.index_select(0, padded).view(len(owner), tile, ctx.shape[0])
             product = torch.bmm(x, groups.gathered(matrices).reshape(len(owner), *ctx.shape))
             out = product.flatten(0, 1).index_select(0, place)

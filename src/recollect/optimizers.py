@@ -3,9 +3,9 @@
 A table of which a batch touches most rows is updated whole, exactly as PyTorch does. One of which it touches
 few (the core of a time, an entity among many) is updated row by row; what Adam's momentum would have done to
 a row in the steps between is made up for when the row is next touched, and at `settle_`, in closed form:
-over k untouched steps m decays to β₁ᵏm and the row moves by lr β₁(1 − β₁ᵏ)/(1 − β₁) m / (√v̂ + ε), v̂ taken
-and the correction of m as they were at the last touch, which is where it differs from exact Adam: by a few percent
-of the way that a row goes. Adagrad is exact: it has no momentum.
+over k untouched steps m decays to β₁ᵏm and the row moves by lr β₁(1 − β₁ᵏ)/(1 − β₁) m / (√v̂ + ε), v̂ and the
+correction of m taken as they were at the last touch. There it differs from exact Adam, by a few percent of the way
+that a row goes. Adagrad is exact: it has no momentum.
 The penalty's gradient of the untouched steps is added to the next one.
 """
 
@@ -49,8 +49,8 @@ class Optimizer:
         """What is remembered of every row: moments, the step of its last move, and up to which its penalty is paid."""
         names = ("exp_avg", "exp_avg_sq") if self.kind == "adam" else ("sum",)
         moments = {name: torch.zeros_like(parameter.detach()) for name in names}
-        steps = torch.zeros(2, len(parameter), dtype=torch.int64, device=parameter.device)
-        return moments | {"last": steps[0].clone(), "paid": steps[1].clone()}
+        steps = torch.zeros(len(parameter), dtype=torch.int64, device=parameter.device)
+        return moments | {"last": steps, "paid": steps.clone()}
 
     @torch.no_grad()
     def step(self, touched: Mapping[str, tuple[Tensor, Tensor]]) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
+from recollect.contraction import ORDER
 from recollect.errors import UserError
 from recollect.facts import SLOT_NAMES, Facts, number
 from recollect.kernels import is_native
@@ -52,7 +53,7 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     """
     n = known.size(slot)
     # facts of one time and predicate together: a model may then do once what they share
-    order = number(facts, known.sizes, "tpso".replace(slot, "")).argsort()
+    order = number(facts, known.sizes, ORDER.replace(slot, "")).argsort()
     facts = facts[order]
     codes, start, stop = known.spans(facts, slot)
     counts = [torch.zeros(6, 0, dtype=torch.int64)]

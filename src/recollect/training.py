@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from recollect.batches import BLOCKS, block_order, choose_block, random_order
-from recollect.contraction import combinations, distinct_counts, joined
+from recollect.contraction import ORDER, combinations, distinct_counts, joined
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts, number
 from recollect.known import Known
@@ -80,11 +80,10 @@ class Training:
         if recipe.order == "blocks" and self.block is None:
             self.block = -(-recipe.batch_size // BLOCKS[0])
         if self.block is not None:  # sorted, so that a sorted batch has the facts of one time and predicate together
-            self.facts = facts[number(facts, model.sizes, "tpso").argsort()]
+            self.facts = facts[number(facts, model.sizes, ORDER).argsort()]
         sample = self.facts[self._draw(torch.Generator().manual_seed(0))[: recipe.batch_size]]
-        self.counts = distinct_counts(
-            model.indicator, model.as_modelled(sample)
-        )  # of a batch; plans are made with them
+        # of a batch like any other: plans are made with them, and a resumed run makes the same ones
+        self.counts = distinct_counts(model.indicator, model.as_modelled(sample))
         # the sum over all facts + λ‖P‖², divided by the number of facts: the penalty's gradient is 2λP/n
         self.optimizer = Optimizer(
             recipe.optimizer,
