@@ -31,6 +31,7 @@ LAYERS = [
     ["training"],
     ["ranks"],
     ["metrics"],
+    ["projection"],
     ["bundle"],
     ["learning"],
     ["memory"],

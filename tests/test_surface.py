@@ -60,6 +60,8 @@ COMMANDS = {
     },
     "evaluate": {"memory", "split", "slots", "as_json"},
     "recall": {"memory", "subject", "predicate", "object", "time", "top", "as_json"},
+    "know": {"memory", "subject", "predicate", "object", "as_of", "top", "as_json"},
+    "project": {"memory", "out", "as_of", "force", "as_json"},
     "models": {"as_json"},
     "bench": {"only", "quick", "repeats", "pykeen", "figure", "as_json"},
     "data": {},

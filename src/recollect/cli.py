@@ -23,7 +23,7 @@ from recollect.bounds import Machine
 from recollect.bundle import ABOUT, remove_checkpoint
 from recollect.cli_data import Columns, Data, Grain, InclusiveEnd, Json, Static, graph_of
 from recollect.cli_data import app as data_app
-from recollect.console import check_place, console, plain, print_json, print_rows
+from recollect.console import check_place, console, plain, print_json, print_rows, share_progress
 from recollect.episodes import most_frequent, split_by_time, split_randomly
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
@@ -241,10 +241,55 @@ def recall(
     Example: `recollect recall world.memory --predicate "President of" --object Reathland --time 2004-05`
     """
     table = load(memory).recall(subject=subject, predicate=predicate, object=object, time=time, top=top)
-    rows = table.to_dicts()
-    if not as_json:
-        rows = [row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows]
-    print_rows(rows, as_json)
+    _print_answers(table.to_dicts(), as_json)
+
+
+@app.command()
+def know(
+    memory: MemoryDir,
+    subject: Annotated[str | None, typer.Option(help="Who.")] = None,
+    predicate: Annotated[str | None, typer.Option(help="What.")] = None,
+    object: Annotated[str | None, typer.Option(help="Whom.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="TIME", help="When; by default now, the last time.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many facts.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Tell what holds now, or held as of a time: semantic memory, projected from the episodic one.
+
+    Example: `recollect know world.memory --predicate "President of" --as-of 2004-05`
+    """
+    loaded = load(memory)
+    with share_progress("starts and ends") as progress:
+        table = loaded.know(
+            subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, progress=progress
+        )
+    _print_answers(table.to_dicts(), as_json)
+
+
+@app.command()
+def project(
+    memory: MemoryDir,
+    out: Annotated[Path, typer.Option(help="Where the semantic memory is written.")],
+    as_of: Annotated[str | None, typer.Option(metavar="TIME", help="When; by default now, the last time.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the memory at --out.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write what holds as of a time as a semantic memory, which recall, know and evaluate read like any other.
+
+    Example: `recollect project world.memory --as-of 2004-05 --out then.memory`
+    """
+    check_place(out)
+    if out.exists() and not force:
+        raise UserError(f"{out} exists; choose another --out, or replace it with --force")
+    loaded = load(memory)
+    with share_progress("starts and ends") as progress:
+        semantic = loaded.project(as_of, progress=progress)
+    semantic.save(out, overwrite=force)
+    about = {"out": str(out), **semantic.model.spec(), "as_of": semantic.about["projection"]["as_of"]}
+    if as_json:
+        print_json(about)
+    else:
+        typer.echo(f"{out}: {about['model']}, {len(semantic.graph.split('train')):,} facts as of {about['as_of']}")
 
 
 @app.command()
@@ -302,6 +347,12 @@ def bench_(
         cost_growth(points, figure)
     for rows in [entries] if as_json else bench.tables(entries):
         print_rows(rows, as_json)
+
+
+def _print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if not as_json:
+        rows = [row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows]
+    print_rows(rows, as_json)
 
 
 def _split(graph: EpisodicGraph, how: str | None, entities: int | None, seed: int) -> EpisodicGraph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,3 +98,13 @@ def byte_progress() -> Iterator[tuple[Progress, Any]]:
     )
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
         yield progress, progress.add_task("", total=None, note="")
+
+
+@contextmanager
+def share_progress(what: str) -> Iterator[Callable[[float], None]]:
+    """A progress bar that is told the share that is done, on standard error; silent where that is no terminal."""
+    shown = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
+        task = progress.add_task(what, total=1.0)
+        yield lambda share: progress.update(task, completed=share)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from recollect.bundle import read_bundle, write_bundle
+from recollect.episodes import ends, starts
 from recollect.errors import UserError
 from recollect.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slots
 from recollect.known import Known
 from recollect.learning import DTYPES, Learning, known_cells
-from recollect.metrics import Calibration, evaluate, reliability_report
+from recollect.metrics import Calibration, evaluate, platt, reliability_report
 from recollect.models import Ranks, TensorModel, parse_model
+from recollect.projection import Projection, best_triples, project, sample_state
 from recollect.recipes import Recipe
 from recollect.seeds import seeded
 
@@ -42,6 +44,8 @@ class Memory:
         self.known = Known(graph.facts, graph.sizes)
         self._cells = known_cells(model, self.known)
         self._learned = Known(model.as_modelled(graph.split("train")), graph.sizes)
+        self._projection: Projection | None = None
+        self._states: dict[int, tuple[TensorModel, Calibration]] = {}  # by time
 
     @classmethod
     def learn(
@@ -103,6 +107,67 @@ class Memory:
             },
             schema_overrides={SLOT_NAMES[slot]: pl.String, "score": pl.Float64, "probability": pl.Float64},
         )
+
+    def know(
+        self,
+        *,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        as_of: str | int | date | None = None,
+        top: int = 10,
+        progress: Callable[[float], None] | None = None,
+    ) -> pl.DataFrame:
+        """The `top` facts most likely to hold as of a time, by default the last; give any parts that they must have.
+
+        Answers come from the semantic memory that the episodic one projects to, and only facts of the train split
+        are *stored* in it. The first question solves for the starts and ends of all facts (`progress` hears of it).
+        """
+        given = {"s": subject, "p": predicate, "o": object}
+        ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
+        if self.model.form == "semantic":
+            if as_of is not None:
+                raise UserError("this is a semantic memory, which knows one time only; leave the time out")
+            model, fit, time = self.model, self.calibration, 0
+        else:
+            time = len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
+            model, fit = self._semantic(time, progress)
+        found, scores = best_triples(model, ids, top)
+        stored = self._learned.contains(found.with_slot("t", time)).tolist()
+        names = {SLOT_NAMES[slot]: self.graph.axis(slot).take(found.column(slot)) for slot in "spo"}
+        return pl.DataFrame(
+            {
+                **names,
+                "score": scores.double().tolist(),
+                "probability": fit.probability(scores, "o").tolist(),
+                "status": ["stored" if known else "predicted" for known in stored],
+            },
+            schema_overrides=dict.fromkeys(names, pl.String) | {"score": pl.Float64, "probability": pl.Float64},
+        )
+
+    def project(
+        self, as_of: str | int | date | None = None, *, progress: Callable[[float], None] | None = None
+    ) -> Memory:
+        """The semantic memory of what holds as of a time, by default the last: a memory like any other."""
+        if self.model.form == "semantic":
+            raise UserError("this is a semantic memory already; project an episodic one")
+        time = len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
+        model, fit = self._semantic(time, progress)
+        splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
+        about = self.about | {"projection": {"as_of": self.graph.times.label(time), "model": self.model.spec()}}
+        return Memory(model, self.graph.with_splits(splits), fit, about)
+
+    def _semantic(self, time: int, progress: Callable[[float], None] | None) -> tuple[TensorModel, Calibration]:
+        """The projection as of a time, and how its scores become probabilities."""
+        if self._projection is None:
+            learned = self.graph.with_splits({"train": self.graph.split("train")})
+            self._projection = project(self.model, starts(learned), ends(learned), progress=progress)
+        if time not in self._states:
+            model = self._projection.at(time)
+            seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]
+            fit = platt(sample_state(model, Facts.concat(seen), time, generator=seeded(0)))
+            self._states[time] = model, Calibration(dict.fromkeys("spo", fit))
+        return self._states[time]
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """The probability of a triple at every time, in order of time."""
@@ -176,7 +241,7 @@ def load(path: str | Path) -> Memory:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
     model.load_state_dict(weights)
-    kept: dict[str, Any] = {name: about[name] for name in ("recipe", "seed", "training") if name in about}
+    kept: dict[str, Any] = {name: about[name] for name in ("recipe", "seed", "training", "projection") if name in about}
     return Memory(model, graph, calibration, kept)
 
 

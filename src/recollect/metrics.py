@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.errors import UserError
 from recollect.facts import SLOT_NAMES, Facts
 from recollect.known import Known
 from recollect.ranks import BYTES, TIES, Ranking, Scorer, rank
@@ -32,6 +33,29 @@ def summarise(rankings: Sequence[Ranking], policy: str = "realistic") -> dict[st
     report["mean_rank"] = ranks.mean().item()
     report["adjusted_mean_rank_index"] = (1 - (ranks.mean() - 1) / expected).item() if expected > 0 else 0.0
     return report
+
+
+def precision_recall(scores: Tensor, truth: Tensor) -> dict[str, float]:
+    """How well scores tell true from false: the area under the precision-recall curve, and recall.
+
+    `auprc` is the average precision Σ_k (R_k − R_{k−1}) P_k over the distinct scores from the highest; `recall` is
+    the share of the true ones found when as many are taken for true as are true, at random among equal scores.
+    """
+    truth = truth.double()
+    if not bool(truth.any()):
+        raise UserError("precision and recall need at least one true fact; none was given")
+    if bool(scores.isnan().any()):
+        raise UserError("some scores are NaN, so nothing can be told from them; train again with a lower learning rate")
+    _, level = scores.unique(return_inverse=True)  # ascending
+    level = int(level.max()) - level
+    count, found = (torch.zeros(int(level.max()) + 1, dtype=torch.float64) for _ in range(2))
+    count.index_add_(0, level, torch.ones_like(truth))
+    found.index_add_(0, level, truth)
+    taken, right, total = count.cumsum(0), found.cumsum(0), truth.sum()
+    last = int((taken < total).sum())  # the level in which as many are taken as are true
+    before = taken[last] - count[last]
+    recall = (right[last] - found[last] + found[last] * (total - before) / count[last]) / total
+    return {"auprc": ((found / total) * (right / taken)).sum().item(), "recall": recall.item()}
 
 
 def evaluate(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from recollect.contraction import Contraction, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
-from recollect.indicator import Indicator
+from recollect.indicator import Indicator, einsum
 from recollect.kernels import is_native, pair_scores, row_dot, take
+from recollect.seeds import seeded
 
 FORMS = ("episodic", "semantic")
 QUERIES = 16384  # facts whose queries are made at a time
@@ -59,6 +60,12 @@ class TensorModel(nn.Module):
     episodic: ClassVar[Indicator | None] = None
     semantic: ClassVar[Indicator | None] = None
     parts: ClassVar[int] = 1  # 2: a table holds real and imaginary parts
+    counterpart: ClassVar[type[TensorModel] | None] = None  # the semantic model that a time makes of it, if not itself
+
+    entity: nn.Parameter
+    predicate: nn.Parameter
+    time: nn.Parameter
+    core0: nn.Parameter
 
     def __init__(
         self,
@@ -152,6 +159,41 @@ class TensorModel(nn.Module):
     def lift(self, slot: str, rows: Tensor) -> Tensor:
         """Table rows (…, shape) as the factor of a slot (…, axes); the identity unless a model says otherwise."""
         return rows
+
+    def lower(self, slot: str, factor: Tensor) -> Tensor:
+        """The table rows whose lift is this factor."""
+        return factor
+
+    def at_time(self, row: Tensor) -> TensorModel:
+        """The semantic model that is left when time is fixed: θ[s,p,o] = θ[s,p,o,t] for a time with these parameters.
+
+        θ is linear in the time's row, so a sum of rows gives the sum of scores: this is the paper's projection. Time
+        is contracted with the core where there is one (DistMult, Tucker), else with every predicate (ComplEx, HolE;
+        ConT, whose predicates become the matrices of RESCAL).
+        """
+        kind = self.counterpart or type(self)
+        if self.form != "episodic" or len(self.indicator.occurrences("t")) > 1:
+            raise UserError(
+                f"the {self.form} {type(self).__name__} is not linear in one time, so it has no projection; "
+                f"models that have one: {', '.join(projectable())}"
+            )
+        ours, theirs = self.indicator, kind.equation("semantic")
+        # the same axis by the name that either equation gives it; a matrix takes the names of what it joins
+        name = {b: a for slot in "pso" for a, b in zip(ours.axes(slot), theirs.axes(slot), strict=False)}
+        weights: dict[str, Tensor] = {"entity": self.entity, "predicate": self.predicate}
+        time, axes = self.lift("t", row[None])[0], ours.axes("t")
+        with torch.no_grad():
+            if theirs.cores:
+                left = "".join(name[axis] for axis in theirs.cores[0])
+                weights["core0"] = einsum(f"{axes},{ours.cores[0]}->{left}", time, self.core0)
+            else:
+                left = "".join(name[axis] for axis in theirs.axes("p"))
+                lifted = einsum(f"{axes},N{ours.axes('p')}->N{left}", time, self.lift("p", self.predicate))
+                weights["predicate"] = self.lower("p", lifted)
+        ranks = Ranks.of(self.ranks.entity) if self.counterpart else replace(self.ranks, time=self.ranks.entity)
+        model = kind(self.sizes, ranks, form="semantic", dtype=self.dtype, device=self.device, generator=seeded(0))
+        model.load_state_dict({key: value.detach().contiguous() for key, value in weights.items()})
+        return model
 
     def score(self, facts: Facts) -> Tensor:
         """θ[s,p,o,t] of each fact: (B,)."""
@@ -341,6 +383,9 @@ class ComplEx(TensorModel):
         a = torch.view_as_complex(rows)
         return a.conj() if slot == "o" else a
 
+    def lower(self, slot: str, factor: Tensor) -> Tensor:
+        return torch.view_as_real((factor.conj() if slot == "o" else factor).resolve_conj())
+
 
 class HolE(TensorModel):
     """θ = a_t · (a_p ⋆ (a_s ⋆ a_o)) = 1/d Σ_k T_k P_k S_k conj(O_k), ⋆ circular correlation, S = FFT(a_s) …"""
@@ -359,6 +404,10 @@ class HolE(TensorModel):
         if d % 2 == 0:
             weight[-1] = 1 / d
         return spectrum.conj() * weight
+
+    def lower(self, slot: str, factor: Tensor) -> Tensor:
+        assert slot != "o", "an object's spectrum is weighted"
+        return torch.fft.irfft(factor, n=self.ranks.entity)
 
 
 class Rescal(TensorModel):
@@ -384,6 +433,7 @@ class ConT(TensorModel):
     """θ = Σ_ijk a_s[i] a_p[j] a_o[k] G_t[i,j,k]: every time owns a core."""
 
     episodic = Indicator.parse("s:i p:j o:k t:ijk")
+    counterpart = Rescal
 
 
 MODELS: dict[str, type[TensorModel]] = {
@@ -402,6 +452,11 @@ def parse_model(name: str) -> type[TensorModel]:
     if name.lower() not in MODELS:
         raise UserError(f"unknown model {name!r}; choose one of {', '.join(MODELS)}")
     return MODELS[name.lower()]
+
+
+def projectable() -> list[str]:
+    """The models that are linear in one time."""
+    return [name for name, model in MODELS.items() if model.episodic and len(model.episodic.occurrences("t")) == 1]
 
 
 def xavier_(weight: Tensor, *, generator: torch.Generator | None = None) -> None:

@@ -6,7 +6,7 @@ At every record the run can be stopped, its state kept, and later continued bit 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +60,9 @@ class Training:
         *,
         generator: torch.Generator,
         validate: Callable[[], float] | None = None,
+        learn: Collection[str] | None = None,
     ) -> None:
+        """`learn` names the parameters that change, like {"time"}; all of them if left out."""
         if not len(facts):
             raise UserError("there are no training facts; give a graph with a non-empty train split")
         if recipe.loss != "logistic" and not bool(facts.truth.all()):
@@ -85,12 +87,13 @@ class Training:
         # of a batch like any other: plans are made with them, and a resumed run makes the same ones
         self.counts = distinct_counts(model.indicator, model.as_modelled(sample))
         # the sum over all facts + λ‖P‖², divided by the number of facts: the penalty's gradient is 2λP/n
+        self.learned = {name: p for name, p in model.named_parameters() if learn is None or name in learn}
         self.optimizer = Optimizer(
             recipe.optimizer,
-            dict(model.named_parameters()),
+            self.learned,
             lr=recipe.learning_rate,
             decay=2 * recipe.l2 / len(facts),
-            lazy=self._lazy(sample),
+            lazy=self._lazy(sample) & self.learned.keys(),
         )
         self.epoch = 0  # completed
         self.batch = 0  # completed in the running epoch
@@ -197,7 +200,7 @@ class Training:
         if rows:
             batch, corrupted = self._renumbered(rows, batch, corrupted)
         value, grads = self._gradients(rows, batch, corrupted)
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self.learned.items():
             if name not in rows:
                 parameter.grad = grads[name]
         self.optimizer.step({kind: (ids, grads[kind]) for kind, ids in rows.items()})
