@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from recollect import bench
+from recollect import bench, experiments
 from recollect import demo as show
 from recollect.bounds import Machine
 from recollect.bundle import ABOUT, remove_checkpoint
@@ -26,12 +27,13 @@ from recollect.cli_data import app as data_app
 from recollect.console import check_place, console, plain, print_json, print_rows, share_progress
 from recollect.episodes import most_frequent, split_by_time, split_randomly
 from recollect.errors import UserError
+from recollect.experiments import EXPERIMENTS
 from recollect.facts import EpisodicGraph
 from recollect.learning import Learning
 from recollect.memory import Memory, load
 from recollect.models import FORMS, MODELS, Ranks
 from recollect.negatives import parse_negatives
-from recollect.plots import check_figure, cost_growth
+from recollect.plots import check_figure, cost_growth, figure_class
 from recollect.recipes import parse_recipe
 from recollect.threads import keep_freed_memory
 from recollect.training import Epoch, Step
@@ -261,7 +263,7 @@ def know(
     loaded = load(memory)
     with share_progress("starts and ends") as progress:
         table = loaded.know(
-            subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, progress=progress
+            subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, progress=progress.share
         )
     _print_answers(table.to_dicts(), as_json)
 
@@ -283,7 +285,7 @@ def project(
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
     loaded = load(memory)
     with share_progress("starts and ends") as progress:
-        semantic = loaded.project(as_of, progress=progress)
+        semantic = loaded.project(as_of, progress=progress.share)
     semantic.save(out, overwrite=force)
     about = {"out": str(out), **semantic.model.spec(), "as_of": semantic.about["projection"]["as_of"]}
     if as_json:
@@ -307,6 +309,29 @@ def models(as_json: Json = False) -> None:
         for name, model in MODELS.items()
     ]
     print_rows(rows, as_json)
+
+
+@app.command()
+def reproduce(
+    names: Annotated[list[str], typer.Argument(help=f"Some of {', '.join(EXPERIMENTS)}; or all.", metavar="NAME...")],
+    out: Annotated[Path, typer.Option(help="Folder for pages, figures and plots.")] = Path("recollect-results"),
+    quick: Annotated[bool, typer.Option("--quick", help="Everything small, on an invented world.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the paper's experiments and write the paper's figures beside ours. Ctrl-C keeps what is done.
+
+    Example: `recollect reproduce all --quick`
+    """
+    keep_freed_memory()
+    check_place(out)
+    figure_class()  # without it there would be no plots in the end
+    wanted = experiments.chosen(names)
+    with share_progress("") as progress:
+        pages = list(experiments.reproduce(wanted, out, quick=quick, tell=progress.tell))
+    if as_json:
+        print_json([json.loads(page.with_suffix(".json").read_text(encoding="utf-8")) for page in pages])
+    else:
+        typer.echo("\n".join(map(str, pages)))
 
 
 @app.command("bench")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -100,11 +102,29 @@ def byte_progress() -> Iterator[tuple[Progress, Any]]:
         yield progress, progress.add_task("", total=None, note="")
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A progress bar of the share that is done."""
+
+    progress: Progress
+    task: TaskID
+
+    def share(self, done: float) -> None:
+        self.progress.update(self.task, completed=done)
+
+    def tell(self, what: str, done: float) -> None:
+        self.progress.update(self.task, description=plain(what), completed=done)
+
+
 @contextmanager
-def share_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A progress bar that is told the share that is done, on standard error; silent where that is no terminal."""
+def share_progress(what: str) -> Iterator[Shown]:
+    """A bar of the share that is done, with the time left, on standard error; silent where that is no terminal."""
     shown = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        task = progress.add_task(what, total=1.0)
-        yield lambda share: progress.update(task, completed=share)
+        yield Shown(progress, progress.add_task(what, total=1.0))

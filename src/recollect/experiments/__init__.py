@@ -1,0 +1,81 @@
+"""The paper's tables and figures, and a few of ours: each a function from a lab to figures, and one to a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import UserError
+from recollect.experiments import tables
+from recollect.experiments.lab import Lab, Tell, provenance, write_text
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is done, how it is told, and about how long it takes on two cores."""
+
+    title: str
+    minutes: float
+    run: Callable[[Lab], dict[str, Any]]
+    page: Callable[[dict[str, Any], Path], str]  # the text; draws its figures into the folder
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "table-icews": Experiment(
+        "Missing entities and predicates, ICEWS", 40, partial(tables.run, "icews"), partial(tables.page, "icews")
+    ),
+    "table-gdelt": Experiment(
+        "Missing entities and predicates, GDELT", 50, partial(tables.run, "gdelt"), partial(tables.page, "gdelt")
+    ),
+}
+
+
+def chosen(names: list[str]) -> list[str]:
+    """The experiments of these names; `all` is every one."""
+    if unknown := [name for name in names if name not in EXPERIMENTS and name != "all"]:
+        raise UserError(f"unknown experiment {unknown[0]!r}; choose some of {', '.join(EXPERIMENTS)}, or all")
+    return list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
+
+
+def reproduce(names: list[str], out: Path, *, quick: bool = False, tell: Tell | None = None) -> Iterator[Path]:
+    """Run experiments one after another and write NAME.json, NAME.md and figures to `out`; yields each page.
+
+    What is done is kept in `out/.work`: the same call goes on where another was interrupted.
+    """
+    whole = sum(EXPERIMENTS[name].minutes for name in names)
+    before = 0.0
+    for name in names:
+        experiment = EXPERIMENTS[name]
+
+        def told(what: str, share: float, before: float = before, experiment: Experiment = experiment) -> None:
+            if tell is not None:
+                tell(what, (before + share * experiment.minutes) / whole)
+
+        lab = Lab(out / ".work" / (f"{name}-quick" if quick else name), quick=quick, tell=told)
+        found = {"experiment": name, "quick": quick, **provenance(), **experiment.run(lab)}
+        found["seconds"] = round(lab.seconds, 1)
+        write_text(out / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        yield write_page(found, out)
+        before += experiment.minutes
+
+
+def write_page(found: dict[str, Any], out: Path) -> Path:
+    """The page of an experiment from its figures, and its plots beside it."""
+    name = found["experiment"]
+    command = f"recollect reproduce {name}" + (" --quick" if found["quick"] else "")
+    versions = ", ".join(f"{package} {number}" for package, number in found["versions"].items())
+    made = f"`{command}` on {found['date']}, {found['machine']['cores']} cores, {_duration(found['seconds'])} of work; "
+    made += f"commit `{found['commit'][:12]}`; {versions}." if "commit" in found else f"{versions}."
+    small = "**A quick run on an invented world: it tries the experiment and shows nothing.**\n\n"
+    experiment = EXPERIMENTS[name]
+    text = f"# {experiment.title}\n\n{small if found['quick'] else ''}{experiment.page(found, out)}\n\n---\n\n{made}\n"
+    write_text(out / f"{name}.md", text)
+    return out / f"{name}.md"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

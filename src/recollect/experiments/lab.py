@@ -1,0 +1,133 @@
+"""Where experiments run: every piece of work is done once, kept, and told of; an interrupted one goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from recollect.facts import EpisodicGraph
+from recollect.learning import Learning
+from recollect.models import Ranks
+from recollect.recipes import Recipe
+from recollect.training import Epoch
+
+KEEP_SECONDS = 60  # between two checkpoints of a training
+Tell = Callable[[str, float], None]  # what is being done, and the share of an experiment that is done
+
+
+@dataclass
+class Lab:
+    """A folder with the work of one experiment, and how far it is."""
+
+    folder: Path
+    quick: bool = False
+    tell: Tell = lambda what, share: None
+    expected: float = 1.0  # the cost of all work, in any unit
+    done: float = 0.0
+    seconds: float = 0.0  # that all work took, now or earlier
+    _doing: str = field(default="", repr=False)
+
+    def once(
+        self, name: str, settings: Mapping[str, Any], work: Callable[[], Mapping[str, Any]], *, cost: float = 1.0
+    ) -> dict[str, Any]:
+        """What `work` finds, kept under its name and settings: done again only when these change."""
+        file = self.folder / f"{_file_name(name)}-{_digest(settings)}.json"
+        self._doing = name
+        self._told(0.0)
+        if file.is_file():
+            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            began = time.monotonic()
+            found = {**work()}
+            found["seconds"] = round(time.monotonic() - began, 2)
+            write_text(file, json.dumps(found))
+        self.seconds += found["seconds"]
+        self.done += cost
+        return found
+
+    def train(
+        self,
+        graph: EpisodicGraph,
+        *,
+        model: str,
+        rank: int | Ranks,
+        recipe: Recipe,
+        seed: int = 0,
+        form: str = "episodic",
+        place: Path | None = None,
+    ) -> Learning:
+        """A finished run; with a `place` it is kept there now and then, and continued from there."""
+        learning = Learning(graph, model=model, rank=rank, recipe=recipe, seed=seed, form=form)
+        if place is not None and place.is_file():
+            learning.resume_(place)
+        kept = time.monotonic()
+        for record in learning:
+            if isinstance(record, Epoch):
+                self._told(record.epoch / recipe.epochs)
+            if place is not None and time.monotonic() - kept > KEEP_SECONDS:
+                learning.keep(place)
+                kept = time.monotonic()
+        if place is not None:
+            learning.keep(place)
+        return learning
+
+    def place(self, name: str, settings: Mapping[str, Any]) -> Path:
+        """Where a training may be kept."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / f"{_file_name(name)}-{_digest(settings)}.run"
+
+    def clear(self) -> None:
+        """Forget the trainings that were kept; what they found stays."""
+        for place in self.folder.glob("*.run"):
+            place.unlink()
+
+    def _told(self, share: float) -> None:
+        """Within a piece of work its share counts for at most one unit of cost."""
+        self.tell(f"{self._doing} {share:.0%}" if share else self._doing, min(1.0, (self.done + share) / self.expected))
+
+
+def provenance() -> dict[str, Any]:
+    """With what and when figures were made: versions, the commit where the library is a checkout, the machine."""
+    names = ("recollect", "torch", "numpy", "numba", "polars")
+    made: dict[str, Any] = {
+        "versions": {name: version(name) for name in names} | {"python": platform.python_version()},
+        "machine": {"system": platform.system(), "cores": os.cpu_count()},
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    git = shutil.which("git")
+    if git is not None:
+        here = Path(__file__).parent
+        told = subprocess.run([git, "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        tracked = subprocess.run(
+            [git, "-C", str(here), "ls-files", "--error-unmatch", __file__], capture_output=True, check=False
+        )
+        if told.returncode == 0 and tracked.returncode == 0:
+            made["commit"] = told.stdout.strip()
+    return made
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replace a file in one step."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, file)
+
+
+def _file_name(name: str) -> str:
+    return name.replace("/", "_").replace(" ", "_")
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:12]

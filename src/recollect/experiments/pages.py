@@ -1,0 +1,27 @@
+"""How results are told: tables in Markdown, and numbers with as many digits as they deserve."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table whose first column is text and the others numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def mean_and_spread(values: Sequence[float], digits: int = 3) -> str:
+    """The mean, and the standard deviation where there is more than one.
+
+    >>> mean_and_spread([0.5, 0.7]), mean_and_spread([0.5])
+    ('0.600 ± 0.141', '0.500')
+    """
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
