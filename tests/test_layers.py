@@ -40,7 +40,7 @@ LAYERS = [
     ["workers"],
     ["bench"],
     ["experiments.lab", "experiments.pages", "experiments.paper"],
-    ["experiments.tables"],
+    ["experiments.sizes", "experiments.tables", "experiments.rare", "experiments.projecting"],
     ["experiments"],
     ["demo", "console"],
     ["cli_data"],

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,64 @@ def _growth_line(axes: Any, line: Sequence[dict[str, Any]], colour: str, marker:
     middle = math.exp(statistics.fmean(math.log(s) - power * math.log(x) for x, s in zip(sizes, seconds, strict=True)))
     axes.plot(sizes, seconds, marker, color=colour, markersize=5, label=f"{line[0]['model']} {power:.2f}")
     axes.plot(sizes, [middle * x**power for x in sizes], color=colour, linewidth=1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A named curve; `spread` is drawn as a band around it, `dashed` tells it from a solid one of the same colour."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+    dashed: bool = False
+    colour: int | None = None  # the place among the colours, where curves belong together
+
+
+def lines(
+    panels: Mapping[str, Sequence[Line]],
+    path: Path,
+    *,
+    xlabel: str,
+    ylabel: str,
+    log_x: bool = False,
+    columns: int = 2,
+    ticks: Mapping[float, str] | None = None,
+    ylim: tuple[float, float] = (0, 1.02),
+) -> None:
+    """Panels of curves side by side, with one legend for all."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = figure_class()(figsize=(4.8 * columns, 3.4 * rows + 0.5), dpi=150, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    named: dict[str, Any] = {}
+    for panel, (title, curves) in zip(axes, panels.items(), strict=False):
+        for i, line in enumerate(curves):
+            place = i if line.colour is None else line.colour
+            colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+            few = marker if len(line.x) <= 20 else ""
+            style = "--" if line.dashed else "-"
+            (drawn,) = panel.plot(line.x, line.y, style, marker=few, color=colour, markersize=5, label=line.name)
+            named.setdefault(line.name, drawn)
+            if line.spread is not None:
+                low, high = ([y + k * d for y, d in zip(line.y, line.spread, strict=True)] for k in (-1, 1))
+                panel.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
+        panel.set(title=title, xlabel=xlabel, ylim=ylim)
+        if log_x:
+            panel.set_xscale("log")
+            shown = sorted({x for line in curves for x in line.x})
+            panel.set_xticks(shown, [f"{x:g}" for x in shown])
+            panel.set_xticks([], minor=True)
+        if ticks is not None:
+            panel.set_xticks(list(ticks), list(ticks.values()))
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color=GREY, alpha=0.3)
+    for panel in axes[len(panels) :]:
+        panel.set_visible(False)
+    for panel in axes[::columns]:
+        panel.set_ylabel(ylabel)
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(6, len(named)), frameon=False)
+    figure.savefig(path)
 
 
 def check_figure(path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.experiments import tables
+from recollect.experiments import projecting, rare, sizes, tables
 from recollect.experiments.lab import Lab, Tell, provenance, write_text
 
 
@@ -22,15 +22,21 @@ class Experiment:
     minutes: float
     run: Callable[[Lab], dict[str, Any]]
     page: Callable[[dict[str, Any], Path], str]  # the text; draws its figures into the folder
+    work: str = ""  # the folder of its work, where another shares it
 
 
 EXPERIMENTS: dict[str, Experiment] = {
+    "parameters": Experiment("How many parameters models have", 0.1, sizes.run_parameters, sizes.page_parameters),
+    "runtime": Experiment("One training epoch on GDELT's shape", 5, sizes.run_runtime, sizes.page_runtime),
     "table-icews": Experiment(
         "Missing entities and predicates, ICEWS", 40, partial(tables.run, "icews"), partial(tables.page, "icews")
     ),
     "table-gdelt": Experiment(
         "Missing entities and predicates, GDELT", 50, partial(tables.run, "gdelt"), partial(tables.page, "gdelt")
     ),
+    "table-rare": Experiment("Recollection of rare facts", 12, rare.run_table, rare.page_table, "rare"),
+    "figure-rare": Experiment("Recollection of rare facts against rank", 25, rare.run_figure, rare.page_figure, "rare"),
+    "projection": Experiment("From episodic to semantic memory", 80, projecting.run, projecting.page),
 }
 
 
@@ -55,7 +61,8 @@ def reproduce(names: list[str], out: Path, *, quick: bool = False, tell: Tell | 
             if tell is not None:
                 tell(what, (before + share * experiment.minutes) / whole)
 
-        lab = Lab(out / ".work" / (f"{name}-quick" if quick else name), quick=quick, tell=told)
+        work = experiment.work or name
+        lab = Lab(out / ".work" / (f"{work}-quick" if quick else work), quick=quick, tell=told)
         found = {"experiment": name, "quick": quick, **provenance(), **experiment.run(lab)}
         found["seconds"] = round(lab.seconds, 1)
         write_text(out / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -105,14 +105,12 @@ def provenance() -> dict[str, Any]:
         "machine": {"system": platform.system(), "cores": os.cpu_count()},
         "date": datetime.now(UTC).date().isoformat(),
     }
-    git = shutil.which("git")
-    if git is not None:
-        here = Path(__file__).parent
-        told = subprocess.run([git, "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        tracked = subprocess.run(
-            [git, "-C", str(here), "ls-files", "--error-unmatch", __file__], capture_output=True, check=False
-        )
-        if told.returncode == 0 and tracked.returncode == 0:
+    if (git := shutil.which("git")) is not None:
+        here = [git, "-C", str(Path(__file__).parent)]
+        commit = [*here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        tracked = [*here, "ls-files", "--error-unmatch", __file__]  # not a checkout of something else around us
+        told, ours = (subprocess.run(words, capture_output=True, text=True, check=False) for words in (commit, tracked))
+        if told.returncode == ours.returncode == 0:
             made["commit"] = told.stdout.strip()
     return made
 

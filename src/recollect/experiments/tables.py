@@ -187,16 +187,16 @@ def page(name: str, found: dict[str, Any], _folder: Path) -> str:
             f"Filtered figures of the test split of `{settings['data']}` ({sizes['entity']:,} entities × "
             f"{sizes['predicate']} predicates × {sizes['time']} times; {found['splits']['train']:,} facts to learn, "
             f"{found['splits']['valid']:,} to choose by, {found['splits']['test']:,} to test). In each cell the "
-            "paper's figure / **ours**; Hits@n in percent. The data are of the paper's kind, not its facts: what compares "
-            "is the order of the models, not the level.",
+            "paper's figure / **ours**; Hits@n in percent. The data are of the paper's kind, not its facts: what "
+            "compares is the order of the models, not the level.",
             markdown_table(head, rows),
             "Time, which the paper does not report here, is ours alone.",
             "## What was chosen, and how",
             markdown_table(["", "rank", "learning rate", "epoch", "valid MRR", "trials", "time"], chosen),
             f"The paper's recipe: logistic loss, two corruptions a fact (subject, object), Adam, Xavier start, "
             f"λ = {settings['recipe']['l2']:g}, batches of {settings['recipe']['batch_size']:,}. All ranks and "
-            f"learning rates {', '.join(f'{rate:g}' for rate in settings['rates'])} learned for {epochs[0]} epochs, the "
-            f"best third of them for {epochs[1]}, the best of those for up to {epochs[2]} with early stopping, all by "
-            "filtered validation MRR of entities. The test split was looked at once, with the winner.",
+            f"learning rates {', '.join(f'{rate:g}' for rate in settings['rates'])} learned for {epochs[0]} epochs, "
+            f"the best third of them for {epochs[1]}, the best of those for up to {epochs[2]} with early stopping, all "
+            "by filtered validation MRR of entities. The test split was looked at once, with the winner.",
         ]
     )
