@@ -76,7 +76,7 @@ def write_page(found: dict[str, Any], out: Path) -> Path:
     command = f"recollect reproduce {name}" + (" --quick" if found["quick"] else "")
     versions = ", ".join(f"{package} {number}" for package, number in found["versions"].items())
     made = f"`{command}` on {found['date']}, {found['machine']['cores']} cores, {_duration(found['seconds'])} of work; "
-    made += f"commit `{found['commit'][:12]}`; {versions}." if "commit" in found else f"{versions}."
+    made += f"commit `{found['commit']}`; {versions}." if "commit" in found else f"{versions}."
     small = "**A quick run on an invented world: it tries the experiment and shows nothing.**\n\n"
     experiment = EXPERIMENTS[name]
     text = f"# {experiment.title}\n\n{small if found['quick'] else ''}{experiment.page(found, out)}\n\n---\n\n{made}\n"

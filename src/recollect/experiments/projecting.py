@@ -41,9 +41,10 @@ class Series:
 
 
 _RANKING = Recipe(loss="ranking", sigmoid=False, epochs=40)
-_SEMANTIC = Recipe(epochs=150, batch_size=512)
+_SEMANTIC = Recipe(epochs=100)
 SERIES = (
-    Series(data="icews-countries", ranks=(5, 10, 15, 20, 30, 40), repetitions=4, episodic=_RANKING, semantic=_SEMANTIC),
+    Series(data="icews-countries", ranks=(5, 10, 15, 25, 40), repetitions=4, episodic=_RANKING, semantic=_SEMANTIC),
+    Series(data="wikidata12k", ranks=(10, 20), repetitions=1, episodic=_RANKING, semantic=_SEMANTIC),
     Series(
         data="gdelt2012-countries",
         ranks=(10, 20, 40),
@@ -51,7 +52,6 @@ SERIES = (
         episodic=replace(_RANKING, epochs=8, batch_size=4096),
         semantic=replace(_SEMANTIC, epochs=40, batch_size=4096),
     ),
-    Series(data="wikidata12k", ranks=(10, 20), repetitions=1, episodic=_RANKING, semantic=_SEMANTIC),
 )
 QUICK = (
     Series(
