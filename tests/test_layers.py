@@ -40,7 +40,7 @@ LAYERS = [
     ["workers"],
     ["bench"],
     ["experiments.lab", "experiments.pages", "experiments.paper"],
-    ["experiments.sizes", "experiments.tables", "experiments.rare", "experiments.projecting"],
+    ["experiments.sizes", "experiments.tables", "experiments.rare", "experiments.projecting", "experiments.as_of"],
     ["experiments"],
     ["demo", "console"],
     ["cli_data"],

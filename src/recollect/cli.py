@@ -281,6 +281,10 @@ def project(
     Example: `recollect project world.memory --as-of 2004-05 --out then.memory`
     """
     check_place(out)
+    if out.exists() and not (out / ABOUT).is_file():
+        raise UserError(f"{out} exists and is not a memory; choose another --out")
+    if out.exists() and out.samefile(memory):
+        raise UserError(f"{out} is the memory that is projected, and would be lost; choose another --out")
     if out.exists() and not force:
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
     loaded = load(memory)

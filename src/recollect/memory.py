@@ -26,6 +26,8 @@ from recollect.projection import Projection, best_triples, project, sample_state
 from recollect.recipes import Recipe
 from recollect.seeds import seeded
 
+ANSWERS = {"score": pl.Float64, "probability": pl.Float64, "status": pl.String}  # also where there is none
+
 
 class Memory:
     """A learned graph that answers who, what, whom and when.
@@ -105,7 +107,7 @@ class Memory:
                 "probability": self.calibration.probability(scores[best], slot).tolist(),
                 "status": ["stored" if known else "predicted" for known in stored],
             },
-            schema_overrides={SLOT_NAMES[slot]: pl.String, "score": pl.Float64, "probability": pl.Float64},
+            schema_overrides=ANSWERS | {SLOT_NAMES[slot]: pl.String},
         )
 
     def know(
@@ -142,7 +144,7 @@ class Memory:
                 "probability": fit.probability(scores, "o").tolist(),
                 "status": ["stored" if known else "predicted" for known in stored],
             },
-            schema_overrides=dict.fromkeys(names, pl.String) | {"score": pl.Float64, "probability": pl.Float64},
+            schema_overrides=ANSWERS | dict.fromkeys(names, pl.String),
         )
 
     def project(

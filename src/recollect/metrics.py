@@ -160,11 +160,15 @@ def platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:
         gradient = x.T @ (w * (p - target))
         hessian = (x * (w * p * (1 - p))[:, None]).T @ x + 1e-12 * torch.eye(2, dtype=x.dtype)
         direction = torch.linalg.solve(hessian, gradient)
+        # where scores are almost two values, a longer step leads where every p is 0 or 1 and curvature is lost
+        direction *= (4 / (x @ direction).abs().max().clamp(min=1e-12)).clamp(max=1)
         step = 1.0
         while step > 1e-6 and loss(theta - step * direction) > loss(theta):
             step /= 2
+        if step <= 1e-6:
+            break
         theta = theta - step * direction
-        if step <= 1e-6 or direction.abs().max() < 1e-9:
+        if direction.abs().max() < 1e-9:
             break
     if theta[0] <= 0:
         return 0.0, torch.logit(prior).item()

@@ -164,6 +164,14 @@ class TensorModel(nn.Module):
         """The table rows whose lift is this factor."""
         return factor
 
+    def check_projectable(self) -> None:
+        """Refuse a model that is not linear in one time."""
+        if self.form != "episodic" or len(self.indicator.occurrences("t")) > 1:
+            raise UserError(
+                f"the {self.form} {type(self).__name__} is not linear in one time, so it has no projection; "
+                f"models that have one: {', '.join(projectable())}"
+            )
+
     def at_time(self, row: Tensor) -> TensorModel:
         """The semantic model that is left when time is fixed: θ[s,p,o] = θ[s,p,o,t] for a time with these parameters.
 
@@ -171,12 +179,8 @@ class TensorModel(nn.Module):
         is contracted with the core where there is one (DistMult, Tucker), else with every predicate (ComplEx, HolE;
         ConT, whose predicates become the matrices of RESCAL).
         """
+        self.check_projectable()
         kind = self.counterpart or type(self)
-        if self.form != "episodic" or len(self.indicator.occurrences("t")) > 1:
-            raise UserError(
-                f"the {self.form} {type(self).__name__} is not linear in one time, so it has no projection; "
-                f"models that have one: {', '.join(projectable())}"
-            )
         ours, theirs = self.indicator, kind.equation("semantic")
         # the same axis by the name that either equation gives it; a matrix takes the names of what it joins
         name = {b: a for slot in "pso" for a, b in zip(ours.axes(slot), theirs.axes(slot), strict=False)}

@@ -19,6 +19,7 @@ from recollect.errors import UserError
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"  # Okabe and Ito: safe for the colour-blind
 COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "os^Dv*X"
+STYLES = ("-", "--", "-.", ":")  # of curves with too many points for markers
 
 
 def learning_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
@@ -152,7 +153,8 @@ def lines(
     """Panels of curves side by side, with one legend for all."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    figure = figure_class()(figsize=(4.8 * columns, 3.4 * rows + 0.5), dpi=150, layout="constrained")
+    width = max(7.0, 4.8 * columns)
+    figure = figure_class()(figsize=(width, 3.4 * rows + 0.6), dpi=150, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     named: dict[str, Any] = {}
     for panel, (title, curves) in zip(axes, panels.items(), strict=False):
@@ -160,7 +162,7 @@ def lines(
             place = i if line.colour is None else line.colour
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
             few = marker if len(line.x) <= 20 else ""
-            style = "--" if line.dashed else "-"
+            style = "--" if line.dashed else "-" if few else STYLES[place % len(STYLES)]
             (drawn,) = panel.plot(line.x, line.y, style, marker=few, color=colour, markersize=5, label=line.name)
             named.setdefault(line.name, drawn)
             if line.spread is not None:
@@ -180,7 +182,9 @@ def lines(
         panel.set_visible(False)
     for panel in axes[::columns]:
         panel.set_ylabel(ylabel)
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(6, len(named)), frameon=False)
+    figure.legend(
+        named.values(), named.keys(), loc="outside lower center", ncols=max(2, int(width / 2.4)), frameon=False
+    )
     figure.savefig(path)
 
 

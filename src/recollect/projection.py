@@ -23,6 +23,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from recollect.errors import UserError
 from recollect.facts import KINDS, SLOTS, Facts, distinct, number
 from recollect.known import Known
 from recollect.metrics import Sample
@@ -78,7 +79,7 @@ def project(
     progress: Callable[[float], None] | None = None,
 ) -> Projection:
     """The projection whose rows of starts and ends are solved for in closed form; entities and predicates stay."""
-    model.at_time(model.time.detach()[0])  # tells at once when a model has no projection
+    model.check_projectable()
     solved = []
     for i, facts in enumerate((starts, ends)):
         told = None if progress is None else lambda share, i=i: progress((i + share) / 2)
@@ -102,13 +103,24 @@ def solve_times(
     which is its solution.
     """
     table = model.time.detach()
+    if not len(facts):
+        if progress is not None:
+            progress(1.0)
+        return torch.zeros_like(table)
     triples = distinct(Facts(torch.cat([triples.ids, facts.ids])).with_slot("t", 0), model.sizes)
     row_of = torch.searchsorted(number(triples, model.sizes, "spo"), number(facts, model.sizes, "spo"))
     ridge *= _mean_square(model, triples)
     wider, others = _with_all_cells(model, unseen)
     direct = table[0].numel() <= DIRECT
     if direct:
-        factor = torch.linalg.cholesky(_gram(wider, triples) + _gram(wider, others) + ridge * _identity(table))
+        factor, failed = torch.linalg.cholesky_ex(
+            _gram(wider, triples) + _gram(wider, others) + ridge * _identity(table)
+        )
+    if not math.isfinite(ridge) or (direct and bool(failed)):
+        raise UserError(
+            "the model's weights are too large, or too few, to solve for its times; "
+            "train again with a lower learning rate, or project with a larger ridge"
+        )
     solved = torch.zeros_like(table)
     times = facts.t.unique()
     size = max(1, BYTES // (table.itemsize * (len(triples) + (0 if direct else len(others)))))
@@ -213,7 +225,7 @@ def _mean_square(model: TensorModel, triples: Facts) -> float:
 def best_triples(model: TensorModel, given: Mapping[str, int], top: int) -> tuple[Facts, Tensor]:
     """The `top` triples with the highest scores among those with the given ids, the best first, and their scores."""
     sizes = {slot: model.sizes[KINDS[slot]] for slot in "spo"}
-    top = min(top, math.prod(size for slot, size in sizes.items() if slot not in given))
+    top = min(max(0, top), math.prod(size for slot, size in sizes.items() if slot not in given))
     open_slots = [slot for slot in "spo" if slot not in given]
     if not open_slots:
         fact = Facts.from_columns(*(torch.tensor([given.get(slot, 0)]) for slot in SLOTS))

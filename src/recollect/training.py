@@ -87,6 +87,9 @@ class Training:
         # of a batch like any other: plans are made with them, and a resumed run makes the same ones
         self.counts = distinct_counts(model.indicator, model.as_modelled(sample))
         # the sum over all facts + λ‖P‖², divided by the number of facts: the penalty's gradient is 2λP/n
+        if learn is not None and (wrong := set(learn) - dict(model.named_parameters()).keys()):
+            names = ", ".join(name for name, _ in model.named_parameters())
+            raise UserError(f"{type(model).__name__} has no parameter {sorted(wrong)[0]!r} to learn; it has {names}")
         self.learned = {name: p for name, p in model.named_parameters() if learn is None or name in learn}
         self.optimizer = Optimizer(
             recipe.optimizer,

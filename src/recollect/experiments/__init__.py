@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.experiments import projecting, rare, sizes, tables
+from recollect.experiments import as_of, projecting, rare, sizes, tables
 from recollect.experiments.lab import Lab, Tell, provenance, write_text
 
 
@@ -37,6 +37,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table-rare": Experiment("Recollection of rare facts", 12, rare.run_table, rare.page_table, "rare"),
     "figure-rare": Experiment("Recollection of rare facts against rank", 25, rare.run_figure, rare.page_figure, "rare"),
     "projection": Experiment("From episodic to semantic memory", 80, projecting.run, projecting.page),
+    "as-of": Experiment("What held at every past time", 6, as_of.run, as_of.page),
 }
 
 
