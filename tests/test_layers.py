@@ -62,10 +62,11 @@ def test_every_file_has_its_place():
 def test_imports_point_down(module):
     for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "recollect":
-            target = (node.module or "").removeprefix("recollect").removeprefix(".")
-            if not target:  # `from recollect import demo`
-                target = node.names[0].name if node.names[0].name in LEVEL else ""
-            assert LEVEL[target] < LEVEL[module], f"{module} imports {target}"
+            package = (node.module or "").removeprefix("recollect").removeprefix(".")
+            for name in node.names:  # `from recollect import demo` names a file too
+                inner = f"{package}.{name.name}".removeprefix(".")
+                target = inner if inner in LEVEL else package
+                assert LEVEL[target] < LEVEL[module], f"{module} imports {target}"
 
 
 @pytest.mark.parametrize("module", FILES)
