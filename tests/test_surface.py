@@ -63,7 +63,7 @@ COMMANDS = {
     "know": {"memory", "subject", "predicate", "object", "as_of", "top", "as_json"},
     "project": {"memory", "out", "as_of", "force", "as_json"},
     "models": {"as_json"},
-    "reproduce": {"names", "out", "quick", "as_json"},
+    "reproduce": {"names", "out", "quick", "data", "rank", "as_json"},
     "bench": {"only", "quick", "repeats", "pykeen", "figure", "as_json"},
     "data": {},
 }

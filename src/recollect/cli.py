@@ -320,6 +320,8 @@ def reproduce(
     names: Annotated[list[str], typer.Argument(help=f"Some of {', '.join(EXPERIMENTS)}; or all.", metavar="NAME...")],
     out: Annotated[Path, typer.Option(help="Folder for pages, figures and plots.")] = Path("recollect-results"),
     quick: Annotated[bool, typer.Option("--quick", help="Everything small, on an invented world.")] = False,
+    data: Annotated[str | None, typer.Option(help="A dataset or path in place of the experiment's own.")] = None,
+    rank: Annotated[list[int] | None, typer.Option(help="In place of the experiment's own; may be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run the paper's experiments and write the paper's figures beside ours. Ctrl-C keeps what is done.
@@ -331,7 +333,8 @@ def reproduce(
     figure_class()  # without it there would be no plots in the end
     wanted = experiments.chosen(names)
     with share_progress("") as progress:
-        pages = list(experiments.reproduce(wanted, out, quick=quick, tell=progress.tell))
+        ranks = tuple(rank) if rank else None
+        pages = list(experiments.reproduce(wanted, out, quick=quick, data=data, ranks=ranks, tell=progress.tell))
     if as_json:
         print_json([json.loads(page.with_suffix(".json").read_text(encoding="utf-8")) for page in pages])
     else:

@@ -48,10 +48,19 @@ def chosen(names: list[str]) -> list[str]:
     return list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
 
 
-def reproduce(names: list[str], out: Path, *, quick: bool = False, tell: Tell | None = None) -> Iterator[Path]:
+def reproduce(
+    names: list[str],
+    out: Path,
+    *,
+    quick: bool = False,
+    data: str | None = None,
+    ranks: tuple[int, ...] | None = None,
+    tell: Tell | None = None,
+) -> Iterator[Path]:
     """Run experiments one after another and write NAME.json, NAME.md and figures to `out`; yields each page.
 
-    What is done is kept in `out/.work`: the same call goes on where another was interrupted.
+    What is done is kept in `out/.work`: the same call goes on where another was interrupted. `data` and `ranks` take
+    the place of an experiment's own.
     """
     whole = sum(EXPERIMENTS[name].minutes for name in names)
     before = 0.0
@@ -63,8 +72,9 @@ def reproduce(names: list[str], out: Path, *, quick: bool = False, tell: Tell | 
                 tell(what, (before + share * experiment.minutes) / whole)
 
         work = experiment.work or name
-        lab = Lab(out / ".work" / (f"{work}-quick" if quick else work), quick=quick, tell=told)
-        found = {"experiment": name, "quick": quick, **provenance(), **experiment.run(lab)}
+        lab = Lab(out / ".work" / (f"{work}-quick" if quick else work), quick=quick, data=data, ranks=ranks, tell=told)
+        found = {"experiment": name, "quick": quick, "command": _command(lab, name), **provenance()}
+        found |= experiment.run(lab)
         found["seconds"] = round(lab.seconds, 1)
         write_text(out / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         yield write_page(found, out)
@@ -74,7 +84,7 @@ def reproduce(names: list[str], out: Path, *, quick: bool = False, tell: Tell | 
 def write_page(found: dict[str, Any], out: Path) -> Path:
     """The page of an experiment from its figures, and its plots beside it."""
     name = found["experiment"]
-    command = f"recollect reproduce {name}" + (" --quick" if found["quick"] else "")
+    command = found.get("command", f"recollect reproduce {name}")
     versions = ", ".join(f"{package} {number}" for package, number in found["versions"].items())
     made = f"`{command}` on {found['date']}, {found['machine']['cores']} cores, {_duration(found['seconds'])} of work; "
     made += f"commit `{found['commit']}`; {versions}." if "commit" in found else f"{versions}."
@@ -83,6 +93,12 @@ def write_page(found: dict[str, Any], out: Path) -> Path:
     text = f"# {experiment.title}\n\n{small if found['quick'] else ''}{experiment.page(found, out)}\n\n---\n\n{made}\n"
     write_text(out / f"{name}.md", text)
     return out / f"{name}.md"
+
+
+def _command(lab: Lab, name: str) -> str:
+    words = ["recollect", "reproduce", name, *(["--quick"] if lab.quick else [])]
+    words += [*(["--data", lab.data] if lab.data else []), *(f"--rank {rank}" for rank in lab.ranks or ())]
+    return " ".join(words)
 
 
 def _duration(seconds: float) -> str:

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from recollect.episodes import ends, starts
-from recollect.experiments.lab import Lab
-from recollect.experiments.pages import markdown_table, number
+from recollect.experiments.lab import Lab, graph_of
+from recollect.experiments.pages import file_name, markdown_table, number
 from recollect.facts import EpisodicGraph, Facts, distinct
 from recollect.facts import number as numbered
 from recollect.metrics import precision_recall
 from recollect.plots import Line, lines
 from recollect.projection import project, scores_over_time
 from recollect.recipes import Recipe
-from recollect.sources import dataset
 
 NAMES = {
     "start-end": "starts − ends, as of then",
@@ -53,12 +52,16 @@ QUICK = (Record(data="world", rank=12, recipe=Recipe(epochs=3)),)
 def run(lab: Lab) -> dict[str, Any]:
     """The AUPRC of each memory at each time of each record."""
     records = QUICK if lab.quick else RECORDS
+    if lab.data or lab.ranks:
+        first = records[0]
+        rank = lab.ranks[-1] if lab.ranks else first.rank
+        records = (replace(first, data=lab.data or first.data, rank=rank),)
     lab.expected = len(records)
     return {"records": [_record(lab, record) for record in records]}
 
 
 def _record(lab: Lab, record: Record) -> dict[str, Any]:
-    graph = dataset(record.data)
+    graph = graph_of(record.data)
     graph = graph.with_splits({"train": graph.facts})
     found = lab.once(record.data, asdict(record), partial(_curves, lab, record, graph))
     return {"settings": asdict(record), "sizes": graph.sizes, **found}
@@ -106,7 +109,7 @@ def page(found: dict[str, Any], folder: Path) -> str:
     ]
     for record in found["records"]:
         settings, sizes = record["settings"], record["sizes"]
-        file = f"as-of-{settings['data'].replace('/', '-')}.png"
+        file = f"as-of-{file_name(settings['data'])}.png"
         x = list(range(len(record["times"])))
         shown: dict[float, str] = {i: record["times"][i] for i in x[:: max(1, len(x) // 5)]}
         curves = [Line(NAMES[name], x, record["auprc"][name]) for name in NAMES]

@@ -20,6 +20,8 @@ from recollect.facts import EpisodicGraph
 from recollect.learning import Learning
 from recollect.models import Ranks
 from recollect.recipes import Recipe
+from recollect.sources import DATASETS, dataset
+from recollect.sources.tables import read
 from recollect.training import Epoch
 
 KEEP_SECONDS = 60  # between two checkpoints of a training
@@ -32,6 +34,8 @@ class Lab:
 
     folder: Path
     quick: bool = False
+    data: str | None = None  # in place of an experiment's own
+    ranks: tuple[int, ...] | None = None
     tell: Tell = lambda what, share: None
     expected: float = 1.0  # the cost of all work, in any unit
     done: float = 0.0
@@ -95,6 +99,11 @@ class Lab:
     def _told(self, share: float) -> None:
         """Within a piece of work its share counts for at most one unit of cost."""
         self.tell(f"{self._doing} {share:.0%}" if share else self._doing, min(1.0, (self.done + share) / self.expected))
+
+
+def graph_of(data: str) -> EpisodicGraph:
+    """The dataset of that name, or the graph of that file or folder."""
+    return dataset(data) if data.partition("/")[0] in DATASETS else read(data)
 
 
 def provenance() -> dict[str, Any]:

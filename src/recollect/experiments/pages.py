@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -16,6 +17,11 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def by_model(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Rows under their models, in the order in which these come."""
     return {model: [row for row in rows if row["model"] == model] for model in dict.fromkeys(r["model"] for r in rows)}
+
+
+def file_name(data: str) -> str:
+    """The name of a dataset, or the last part of a path, as part of a file's name."""
+    return Path(data).stem if Path(data).exists() else data.replace("/", "-")
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from recollect.episodes import current, ends, starts
-from recollect.experiments.lab import Lab
-from recollect.experiments.pages import by_model, markdown_table, mean_and_spread, number
+from recollect.experiments.lab import Lab, graph_of
+from recollect.experiments.pages import by_model, file_name, markdown_table, mean_and_spread, number
 from recollect.experiments.paper import PROJECTION, SHOWN
 from recollect.facts import EpisodicGraph, Facts
 from recollect.facts import number as numbered
@@ -25,7 +25,6 @@ from recollect.projection import Projection, project
 from recollect.ranks import rank as rank_slot
 from recollect.recipes import Recipe
 from recollect.seeds import seeded
-from recollect.sources import dataset
 from recollect.training import Training
 
 PROJECTED = ("distmult", "hole", "complex", "tucker", "cont")
@@ -102,10 +101,13 @@ def sample(graph: EpisodicGraph, share: float, seed: int) -> Sampled:
 def run(lab: Lab) -> dict[str, Any]:
     """Every model at every rank on every sample."""
     series = QUICK if lab.quick else SERIES
+    if lab.data or lab.ranks:
+        first = series[0]
+        series = (replace(first, data=lab.data or first.data, ranks=lab.ranks or first.ranks),)
     lab.expected = sum(cost for some in series for *_, cost in _units(some))
     found = []
     for some in series:
-        graph = dataset(some.data)
+        graph = graph_of(some.data)
         points = []
         for model, rank, repetition, cost in _units(some):
             told = {"model": model, "rank": rank, "repetition": repetition, **asdict(some)}
@@ -236,7 +238,7 @@ def page(found: dict[str, Any], folder: Path) -> str:
 def _section(series: dict[str, Any], folder: Path) -> str:
     settings, sizes, exact = series["settings"], series["sizes"], series["exact"]
     data = settings["data"]
-    files = {name: f"projection-{name}-{data}.png" for name in ("auprc", "recall", "why")}
+    files = {name: f"projection-{name}-{file_name(data)}.png" for name in ("auprc", "recall", "why")}
     for figure, name in (("auprc", "AUPRC"), ("recall", "recall")):
         panels = {SHOWN[model]: _curves(rows, figure) for model, rows in by_model(series["points"]).items()}
         lines(panels, folder / files[figure], xlabel="rank", ylabel=name, columns=3)

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recollect.experiments.lab import Lab
+from recollect.episodes import rare
+from recollect.experiments.lab import Lab, graph_of
 from recollect.experiments.pages import by_model, markdown_table, number
 from recollect.experiments.paper import RARE, SHOWN
 from recollect.facts import EpisodicGraph
@@ -15,7 +16,6 @@ from recollect.known import Known
 from recollect.metrics import evaluate
 from recollect.plots import Line, lines
 from recollect.recipes import Recipe
-from recollect.sources import dataset
 
 FIGURES = ("mrr", "hits@3")
 
@@ -34,14 +34,14 @@ class Recollection:
 _RECIPE = Recipe(negatives={"s": 1, "o": 1, "t": 1}, epochs=60)
 _LONGER = replace(_RECIPE, epochs=100)
 FULL = Recollection(
-    data="icews-countries/rare",
+    data="icews-countries",
     ranks=dict.fromkeys(("distmult", "hole", "complex"), (5, 10, 20, 40, 100, 200))
     | dict.fromkeys(("tree", "tucker", "cont"), (5, 10, 20, 30, 40)),
     recipes=dict.fromkeys(("distmult", "hole", "complex", "tree"), _LONGER)
     | dict.fromkeys(("tucker", "cont"), _RECIPE),
 )
 QUICK = Recollection(
-    data="world/rare",
+    data="world",
     ranks=dict.fromkeys(RARE, (4, 8)),
     recipes=dict.fromkeys(RARE, replace(_RECIPE, epochs=3)),
 )
@@ -49,17 +49,24 @@ QUICK = Recollection(
 
 def run_table(lab: Lab) -> dict[str, Any]:
     """Every model at its largest rank, which is the paper's."""
-    plan = QUICK if lab.quick else FULL
+    plan = _plan(lab)
     return _run(lab, replace(plan, ranks={model: ranks[-1:] for model, ranks in plan.ranks.items()}))
 
 
 def run_figure(lab: Lab) -> dict[str, Any]:
     """Every model at all its ranks."""
-    return _run(lab, QUICK if lab.quick else FULL)
+    return _run(lab, _plan(lab))
+
+
+def _plan(lab: Lab) -> Recollection:
+    plan = QUICK if lab.quick else FULL
+    plan = replace(plan, data=lab.data or plan.data)
+    return replace(plan, ranks=dict.fromkeys(plan.ranks, lab.ranks)) if lab.ranks else plan
 
 
 def _run(lab: Lab, plan: Recollection) -> dict[str, Any]:
-    graph = dataset(plan.data)
+    graph = graph_of(plan.data)
+    graph = graph.with_splits({"train": rare(graph)})
     lab.expected = sum(_cost(model, rank) for model, ranks in plan.ranks.items() for rank in ranks)
     rows = []
     for model, ranks in plan.ranks.items():
@@ -126,7 +133,7 @@ def page_figure(found: dict[str, Any], folder: Path) -> str:
 def _about(found: dict[str, Any]) -> str:
     sizes, recipe = found["sizes"], found["settings"]["recipes"]["cont"]
     return (
-        f"Recollection of the {found['facts']:,} facts of `{found['settings']['data']}` ({sizes['entity']} × "
+        f"Recollection of the {found['facts']:,} rare facts of `{found['settings']['data']}` ({sizes['entity']} × "
         f"{sizes['predicate']} × {sizes['time']}) that were learned: facts of triples that occur fewer than three "
         "times, and the starts of all runs. Filtered. Logistic loss, one corrupted subject, object and time a fact, "
         f"Adam at {recipe['learning_rate']:g}, λ = {recipe['l2']:g}; nothing is chosen by these figures but the length "

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from recollect.contests import two_negatives_recipe
-from recollect.experiments.lab import Lab
+from recollect.errors import UserError
+from recollect.experiments.lab import Lab, graph_of
 from recollect.experiments.pages import markdown_table
 from recollect.experiments.paper import RUNTIME, SHOWN
 from recollect.models import MODELS, Ranks
 from recollect.seeds import seeded
-from recollect.shapes import GDELT, graph_of
+from recollect.shapes import GDELT
+from recollect.shapes import graph_of as shaped
 from recollect.sources import DATASETS
 from recollect.training import Epoch, Step, Training
 
@@ -48,7 +50,10 @@ RANKS = (40, 60, 150)
 def run_parameters(lab: Lab) -> dict[str, Any]:
     """The counts of every model on every dataset whose sizes are known, at the paper's ranks."""
     shapes = dict(PAPER_SHAPES)
-    if not lab.quick:
+    ranks = lab.ranks or RANKS
+    if lab.data:
+        shapes = {lab.data: graph_of(lab.data).sizes}
+    elif not lab.quick:
         for name, entry in DATASETS.items():
             if entry.sizes is not None:
                 shapes[name] = dict(zip(("entity", "predicate", "time"), entry.sizes, strict=True))
@@ -64,9 +69,9 @@ def run_parameters(lab: Lab) -> dict[str, Any]:
         for model, kind in MODELS.items()
         for form in ("semantic", "episodic")
         if getattr(kind, form)
-        for rank in RANKS
+        for rank in ranks
     ]
-    return {"shapes": shapes, "rows": rows}
+    return {"shapes": shapes, "ranks": ranks, "rows": rows}
 
 
 def page_parameters(found: dict[str, Any], _folder: Path) -> str:
@@ -83,22 +88,24 @@ def page_parameters(found: dict[str, Any], _folder: Path) -> str:
     for data, sizes in found["shapes"].items():
         counts = {(r["model"], r["form"], r["rank"]): r["parameters"] for r in found["rows"] if r["data"] == data}
         rows = [
-            [f"{SHOWN[model]}, {form}", *(f"{counts[model, form, rank]:,}" for rank in RANKS)]
+            [f"{SHOWN[model]}, {form}", *(f"{counts[model, form, rank]:,}" for rank in found["ranks"])]
             for model, form in dict.fromkeys((m, f) for m, f, _ in counts)
         ]
         parts += [
             f"## {data}: {sizes['entity']:,} × {sizes['predicate']:,} × {sizes['time']:,}",
-            markdown_table(["", *(f"rank {rank}" for rank in RANKS)], rows),
+            markdown_table(["", *(f"rank {rank}" for rank in found["ranks"])], rows),
         ]
     return "\n\n".join(parts)
 
 
 def run_runtime(lab: Lab) -> dict[str, Any]:
     """One epoch of every model and rank on as many facts as the paper's GDELT, two corruptions each."""
+    if lab.data or lab.ranks:
+        raise UserError("runtime measures the paper's sizes and ranks; leave out --data and --rank")
     shape = GDELT.tiny() if lab.quick else GDELT
     timed = {model: tuple(4 if lab.quick else rank for rank in ranks) for model, ranks in RUNTIME.items()}
     lab.expected = sum(map(len, timed.values()))
-    graph = graph_of(shape)
+    graph = shaped(shape)
     rows = []
     for model, ranks in timed.items():
         for paper_rank, rank in zip(RUNTIME[model], ranks, strict=True):

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from recollect.episodes import split_randomly
-from recollect.experiments.lab import Lab
+from recollect.experiments.lab import Lab, graph_of
 from recollect.experiments.pages import markdown_table, number
 from recollect.experiments.paper import GDELT, ICEWS, SHOWN
 from recollect.facts import EpisodicGraph
 from recollect.known import Known
 from recollect.metrics import evaluate
 from recollect.recipes import Recipe
-from recollect.sources import dataset
 
 COMPOSITIONAL, TENSOR = ("distmult", "hole", "complex"), ("tree", "tucker", "cont")
 RATES = (1e-3, 1e-4, 5e-5)
@@ -72,6 +71,9 @@ QUICK = Search(
 def run(name: str, lab: Lab) -> dict[str, Any]:
     """Search, then test the winner of every model, once."""
     search = QUICK if lab.quick else SEARCHES[name]
+    search = replace(search, data=lab.data or search.data)
+    if lab.ranks:
+        search = replace(search, ranks=dict.fromkeys(search.ranks, lab.ranks))
     graph = _split(search)
     known = Known(graph.facts, graph.sizes)
     trials = {model: list(product(ranks, search.rates)) for model, ranks in search.ranks.items()}
@@ -152,7 +154,7 @@ def _place(lab: Lab, search: Search, model: str, rank: int, rate: float) -> Any:
 
 
 def _split(search: Search) -> EpisodicGraph:
-    graph = dataset(search.data)
+    graph = graph_of(search.data)
     return graph if "valid" in graph.splits else split_randomly(graph, seed=search.seed)
 
 
