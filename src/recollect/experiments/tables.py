@@ -48,8 +48,8 @@ SEARCHES = {
     "icews": Search(
         data="icews-countries",
         ranks=PAPER_RANKS,
-        epochs=(10, 30, 300),
-        recipe=Recipe(validate_every=5, patience=10),
+        epochs=(6, 20, 120),
+        recipe=Recipe(validate_every=4, patience=8),
         every_rate=True,
     ),
     "gdelt": Search(
