@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 
 from recollect.errors import UserError
 from recollect.experiments import as_of, projecting, rare, sizes, tables
-from recollect.experiments.lab import Lab, Tell, provenance, write_text
+from recollect.experiments.lab import Lab, Tell, commit, provenance, write_text
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def reproduce(
     What is done is kept in `out/.work`: the same call goes on where another was interrupted. `data` and `ranks` take
     the place of an experiment's own.
     """
+    if "runtime" in names and (data or ranks):
+        raise UserError("runtime measures the paper's sizes and ranks; leave it, or --data and --rank, out")
     whole = sum(EXPERIMENTS[name].minutes for name in names)
     before = 0.0
     for name in names:
@@ -76,6 +79,8 @@ def reproduce(
         found = {"experiment": name, "quick": quick, "command": _command(lab, name), **provenance()}
         found |= experiment.run(lab)
         found["seconds"] = round(lab.seconds, 1)
+        if made := lab.commits or {commit() or ""} - {""}:  # of those that did the work, now or earlier
+            found["commit"] = ", ".join(sorted(made))
         write_text(out / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         yield write_page(found, out)
         before += experiment.minutes
@@ -97,8 +102,9 @@ def write_page(found: dict[str, Any], out: Path) -> Path:
 
 def _command(lab: Lab, name: str) -> str:
     words = ["recollect", "reproduce", name, *(["--quick"] if lab.quick else [])]
-    words += [*(["--data", lab.data] if lab.data else []), *(f"--rank {rank}" for rank in lab.ranks or ())]
-    return " ".join(words)
+    words += ["--data", lab.data] if lab.data else []
+    words += [word for rank in lab.ranks or () for word in ("--rank", str(rank))]
+    return shlex.join(words)
 
 
 def _duration(seconds: float) -> str:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from recollect.episodes import ends, starts
-from recollect.experiments.lab import Lab, graph_of
+from recollect.errors import UserError
+from recollect.experiments.lab import Lab
 from recollect.experiments.pages import file_name, markdown_table, number
 from recollect.facts import EpisodicGraph, Facts, distinct
 from recollect.facts import number as numbered
@@ -61,7 +62,7 @@ def run(lab: Lab) -> dict[str, Any]:
 
 
 def _record(lab: Lab, record: Record) -> dict[str, Any]:
-    graph = graph_of(record.data)
+    graph = lab.graph(record.data)
     graph = graph.with_splits({"train": graph.facts})
     found = lab.once(record.data, asdict(record), partial(_curves, lab, record, graph))
     return {"settings": asdict(record), "sizes": graph.sizes, **found}
@@ -84,6 +85,8 @@ def _curves(lab: Lab, record: Record, graph: EpisodicGraph) -> dict[str, Any]:
         }
     truth = states(graph.facts, triples, graph.sizes)
     times = (truth.sum(0) >= record.least).nonzero()[:, 0].tolist()
+    if not times:
+        raise UserError(f"at no time of {record.data} do {record.least} facts hold, so there is nothing to judge")
     curves = {
         name: [precision_recall(score[:, t], truth[:, t])["auprc"] for t in times] for name, score in scores.items()
     }

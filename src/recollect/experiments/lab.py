@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,13 +41,24 @@ class Lab:
     expected: float = 1.0  # the cost of all work, in any unit
     done: float = 0.0
     seconds: float = 0.0  # that all work took, now or earlier
+    commits: set[str] = field(default_factory=set)  # of the library that did it
     _doing: str = field(default="", repr=False)
+    _share: float = field(default=0.0, repr=False)  # the highest told: a piece of work may have several trainings
+    _read: str = field(default="", repr=False)  # the fingerprint of a graph that was read from files
+
+    def graph(self, data: str) -> EpisodicGraph:
+        """The dataset of that name, or the graph of that file or folder: when that changes, work is done again."""
+        if data.partition("/")[0] in DATASETS:
+            return dataset(data)
+        graph = read(data)
+        self._read = graph.fingerprint
+        return graph
 
     def once(
         self, name: str, settings: Mapping[str, Any], work: Callable[[], Mapping[str, Any]], *, cost: float = 1.0
     ) -> dict[str, Any]:
         """What `work` finds, kept under its name and settings: done again only when these change."""
-        file = self.folder / f"{_file_name(name)}-{_digest(settings)}.json"
+        file = self.folder / f"{self._named(name, settings)}.json"
         self._doing = name
         self._told(0.0)
         if file.is_file():
@@ -55,8 +67,10 @@ class Lab:
             began = time.monotonic()
             found = {**work()}
             found["seconds"] = round(time.monotonic() - began, 2)
+            found["commit"] = commit()
             write_text(file, json.dumps(found))
         self.seconds += found["seconds"]
+        self.commits |= {found.pop("commit", None) or ""} - {""}
         self.done += cost
         return found
 
@@ -89,39 +103,43 @@ class Lab:
     def place(self, name: str, settings: Mapping[str, Any]) -> Path:
         """Where a training may be kept."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        return self.folder / f"{_file_name(name)}-{_digest(settings)}.run"
+        return self.folder / f"{self._named(name, settings)}.run"
 
     def clear(self) -> None:
         """Forget the trainings that were kept; what they found stays."""
         for place in self.folder.glob("*.run"):
             place.unlink()
 
+    def _named(self, name: str, settings: Mapping[str, Any]) -> str:
+        told = {**settings, "fingerprint": self._read} if self._read else settings
+        return f"{_file_name(name)}-{_digest(told)}"
+
     def _told(self, share: float) -> None:
         """Within a piece of work its share counts for at most one unit of cost."""
-        self.tell(f"{self._doing} {share:.0%}" if share else self._doing, min(1.0, (self.done + share) / self.expected))
-
-
-def graph_of(data: str) -> EpisodicGraph:
-    """The dataset of that name, or the graph of that file or folder."""
-    return dataset(data) if data.partition("/")[0] in DATASETS else read(data)
+        self._share = max(self._share, min(1.0, (self.done + share) / self.expected))
+        self.tell(f"{self._doing} {share:.0%}" if share else self._doing, self._share)
 
 
 def provenance() -> dict[str, Any]:
-    """With what and when figures were made: versions, the commit where the library is a checkout, the machine."""
+    """With what and when figures were told: versions and the machine."""
     names = ("recollect", "torch", "numpy", "numba", "polars")
-    made: dict[str, Any] = {
+    return {
         "versions": {name: version(name) for name in names} | {"python": platform.python_version()},
         "machine": {"system": platform.system(), "cores": os.cpu_count()},
         "date": datetime.now(UTC).date().isoformat(),
     }
-    if (git := shutil.which("git")) is not None:
-        here = [git, "-C", str(Path(__file__).parent)]
-        commit = [*here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        tracked = [*here, "ls-files", "--error-unmatch", __file__]  # not a checkout of something else around us
-        told, ours = (subprocess.run(words, capture_output=True, text=True, check=False) for words in (commit, tracked))
-        if told.returncode == ours.returncode == 0:
-            made["commit"] = told.stdout.strip()
-    return made
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the library, where it is a checkout; `-dirty` where that has changed since."""
+    if (git := shutil.which("git")) is None:
+        return None
+    here = [git, "-C", str(Path(__file__).parent)]
+    named = [*here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    tracked = [*here, "ls-files", "--error-unmatch", __file__]  # not a checkout of something else around us
+    told, ours = (subprocess.run(words, capture_output=True, text=True, check=False) for words in (named, tracked))
+    return told.stdout.strip() if told.returncode == ours.returncode == 0 else None
 
 
 def write_text(file: Path, text: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from recollect.sources import DATASETS
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -20,8 +23,9 @@ def by_model(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def file_name(data: str) -> str:
-    """The name of a dataset, or the last part of a path, as part of a file's name."""
-    return Path(data).stem if Path(data).exists() else data.replace("/", "-")
+    """The name of a dataset, or the last part of a path, as part of a file's name that a link may hold."""
+    name = data if data.partition("/")[0] in DATASETS else Path(data).stem
+    return re.sub(r"[^\w.-]", "-", name)
 
 
 def number(value: float | None, digits: int = 3) -> str:

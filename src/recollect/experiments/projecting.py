@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from recollect.episodes import current, ends, starts
-from recollect.experiments.lab import Lab, graph_of
+from recollect.errors import UserError
+from recollect.experiments.lab import Lab
 from recollect.experiments.pages import by_model, file_name, markdown_table, mean_and_spread, number
 from recollect.experiments.paper import PROJECTION, SHOWN
 from recollect.facts import EpisodicGraph, Facts
@@ -107,7 +108,12 @@ def run(lab: Lab) -> dict[str, Any]:
     lab.expected = sum(cost for some in series for *_, cost in _units(some))
     found = []
     for some in series:
-        graph = graph_of(some.data)
+        graph = lab.graph(some.data)
+        state = current(graph)
+        if bool(state.truth.all()) or not bool(state.truth.any()):
+            raise UserError(
+                f"of {some.data} everything holds at the last time, or nothing; projection tells them apart"
+            )
         points = []
         for model, rank, repetition, cost in _units(some):
             told = {"model": model, "rank": rank, "repetition": repetition, **asdict(some)}
@@ -116,7 +122,6 @@ def run(lab: Lab) -> dict[str, Any]:
                 {"model": model, "rank": rank, "repetition": repetition}
                 | lab.once(f"{some.data} {model} rank {rank} #{repetition + 1}", told, work, cost=cost)
             )
-        state = current(graph)
         told = {"triples": len(state), "current": int(state.truth.sum()), "exact": _exact(graph)}
         found.append({"settings": asdict(some), "sizes": graph.sizes, **told, "points": points})
     return {"series": found}
@@ -178,7 +183,7 @@ def _learn_starts(
 
 def _learn_ends(series: Series, sampled: Sampled, learned: TensorModel, seed: int) -> torch.Tensor:
     """The time table of the ends, by the same loss, everything else fixed."""
-    model, generator = learned.part({}), seeded(seed)
+    model, generator = learned.part({"time": torch.empty_like(learned.time)}), seeded(seed)
     with torch.no_grad():
         xavier_(model.time, generator=generator)
     for _ in Training(model, sampled.ends, series.episodic, generator=generator, learn={"time"}):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.episodes import split_randomly
-from recollect.experiments.lab import Lab, graph_of
+from recollect.experiments.lab import Lab
 from recollect.experiments.pages import markdown_table, number
 from recollect.experiments.paper import GDELT, ICEWS, SHOWN
 from recollect.facts import EpisodicGraph
@@ -69,7 +69,7 @@ def run(name: str, lab: Lab) -> dict[str, Any]:
     search = replace(search, data=lab.data or search.data)
     if lab.ranks:
         search = replace(search, ranks=dict.fromkeys(search.ranks, lab.ranks))
-    graph = _split(search)
+    graph = _split(lab, search)
     known = Known(graph.facts, graph.sizes)
     trials = {model: list(product(ranks, search.rates)) for model, ranks in search.ranks.items()}
     lab.expected = sum(search.epochs[0] * len(some) for some in trials.values())
@@ -145,8 +145,8 @@ def _place(lab: Lab, search: Search, model: str, rank: int, rate: float) -> Any:
     return lab.place(model, {"rank": rank, "rate": rate, **_about(search)})
 
 
-def _split(search: Search) -> EpisodicGraph:
-    graph = graph_of(search.data)
+def _split(lab: Lab, search: Search) -> EpisodicGraph:
+    graph = lab.graph(search.data)
     return graph if "valid" in graph.splits else split_randomly(graph, seed=search.seed)
 
 
