@@ -21,6 +21,8 @@ from recollect.recipes import Recipe
 COMPOSITIONAL, TENSOR = ("distmult", "hole", "complex"), ("tree", "tucker", "cont")
 RATES = (1e-3, 1e-4, 5e-5)
 FIGURES = ("mrr", "hits@1", "hits@3", "hits@10")
+TOLD = ("entity", "predicate", "time")
+EVERY_SLOT = {"s": 1, "p": 1, "o": 1, "t": 1}  # corrupted: the paper asks for predicates without ever corrupting one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,7 @@ QUICK = Search(
 
 
 def run(name: str, lab: Lab) -> dict[str, Any]:
-    """Search, then test the winner of every model, once."""
+    """Search, then test the winner of every model, once, and once more when it has learned every slot."""
     search = QUICK if lab.quick else SEARCHES[name]
     search = replace(search, data=lab.data or search.data)
     if lab.ranks:
@@ -73,13 +75,17 @@ def run(name: str, lab: Lab) -> dict[str, Any]:
     known = Known(graph.facts, graph.sizes)
     trials = {model: list(product(ranks, search.rates)) for model, ranks in search.ranks.items()}
     lab.expected = sum(search.epochs[0] * len(some) for some in trials.values())
-    last = search.epochs[2] / 4  # which often stops early
+    last = 2 * search.epochs[2] / 4  # which often stops early
     lab.expected += sum(_to_continue(len(some)) * search.epochs[1] + last for some in trials.values())
     rows = []
     for model, settings in trials.items():
         best = _search(lab, search, graph, model, settings)
         told = {"model": model, "rank": best["rank"], "rate": best["rate"], **_about(search)}
         tested = lab.once(f"{model} test", told, partial(_test, lab, search, graph, known, model, best), cost=0)
+        every = replace(search, recipe=replace(search.recipe, negatives=EVERY_SLOT))
+        told = told | _about(every)
+        work = partial(_test, lab, every, graph, known, model, best)
+        again = lab.once(f"{model} every slot corrupted", told, work, cost=search.epochs[2] / 4)
         rows.append(
             {
                 "model": model,
@@ -88,7 +94,8 @@ def run(name: str, lab: Lab) -> dict[str, Any]:
                 "epoch": best["best_epoch"],
                 "valid_mrr": best["valid_mrr"],
                 "trials": best["trials"],
-                **tested,
+                **{slot: tested[slot] for slot in TOLD},
+                "every_slot": again,
             }
         )
         lab.clear()
@@ -138,7 +145,9 @@ def _test(
     learning = lab.train(graph, model=model, rank=best["rank"], recipe=recipe, seed=search.seed, place=place)
     learning.training.finish_()
     report = evaluate(learning.model, graph.split("test"), known=known)["filtered"]
-    return {slot: {key: report[slot][key] for key in FIGURES} for slot in ("entity", "predicate", "time")}
+    return {"best_epoch": learning.training.best_epoch} | {
+        slot: {key: report[slot][key] for key in FIGURES} for slot in TOLD
+    }
 
 
 def _place(lab: Lab, search: Search, model: str, rank: int, rate: float) -> Any:
@@ -152,6 +161,14 @@ def _split(lab: Lab, search: Search) -> EpisodicGraph:
 
 def _about(search: Search) -> dict[str, Any]:
     return asdict(search)
+
+
+def _every_slot(row: dict[str, Any]) -> list[Any]:
+    again = row["every_slot"]
+    cells = []
+    for slot in TOLD:
+        cells += [number(again[slot]["mrr"]), number(100 * again[slot]["hits@10"], 2)]
+    return [SHOWN[row["model"]], *cells, again["best_epoch"]]
 
 
 def page(name: str, found: dict[str, Any], _folder: Path) -> str:
@@ -194,6 +211,13 @@ def page(name: str, found: dict[str, Any], _folder: Path) -> str:
             "compares is the order of the models, not the level.",
             markdown_table(head, rows),
             "Time, which the paper does not report here, is ours alone.",
+            "## With predicates and times corrupted too",
+            "The paper asks for predicates but corrupts only subjects and objects. The same ranks and learning rates, "
+            "learned with one corruption of every slot, early stopping as before:",
+            markdown_table(
+                ["", *(f"{slot} {key}" for slot in TOLD for key in ("MRR", "@10")), "epoch"],
+                [_every_slot(row) for row in found["rows"]],
+            ),
             "## What was chosen, and how",
             markdown_table(["", "rank", "learning rate", "epoch", "valid MRR", "trials", "time"], chosen),
             f"The paper's recipe: logistic loss, two corruptions a fact (subject, object), Adam, Xavier start, "
@@ -201,6 +225,6 @@ def page(name: str, found: dict[str, Any], _folder: Path) -> str:
             f"learning rates {', '.join(f'{rate:g}' for rate in settings['rates'])} learned for {epochs[0]} epochs, "
             f"the best third of them for {epochs[1]}, the best of those for up to {epochs[2]} with early stopping, all "
             "by filtered validation MRR of entities. So few epochs favour the fast learning rate. The test split was "
-            "looked at once, with the winner.",
+            "looked at once with each winner.",
         ]
     )
