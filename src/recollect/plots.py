@@ -148,6 +148,7 @@ def lines(
     log_x: bool = False,
     columns: int = 2,
     ticks: Mapping[float, str] | None = None,
+    xlim: tuple[float, float] | None = None,
     ylim: tuple[float, float] = (0, 1.02),
 ) -> None:
     """Panels of curves side by side, with one legend for all."""
@@ -168,7 +169,7 @@ def lines(
             if line.spread is not None:
                 low, high = ([y + k * d for y, d in zip(line.y, line.spread, strict=True)] for k in (-1, 1))
                 panel.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
-        panel.set(title=title, xlabel=xlabel, ylim=ylim)
+        panel.set(title=title, xlabel=xlabel, xlim=xlim, ylim=ylim)
         if log_x:
             panel.set_xscale("log")
             shown = sorted({x for line in curves for x in line.x})
