@@ -183,9 +183,8 @@ def lines(
         panel.set_visible(False)
     for panel in axes[::columns]:
         panel.set_ylabel(ylabel)
-    figure.legend(
-        named.values(), named.keys(), loc="outside lower center", ncols=max(2, int(width / 2.4)), frameon=False
-    )
+    fitting = max(1, int(width / (0.7 + 0.09 * max(map(len, named)))))  # names in a row
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=fitting, frameon=False)
     figure.savefig(path)
 
 
