@@ -260,9 +260,11 @@ def test_of_equal_scores_the_lower_ids_come_first_whatever_the_pieces(monkeypatc
         assert best_triples(model, {}, n)[0].ids.tolist() == whole[:n]
 
 
-def test_a_sample_of_a_state_stands_for_all_cells():
+@pytest.mark.parametrize("count", [50, 1000])
+def test_a_sample_of_a_state_stands_for_all_cells(count):
     facts, model = random_facts(30), random_model("rescal", "semantic")
-    sample = sample_state(model, facts, 2, generator=generator(), count=50)
+    sample = sample_state(model, facts, 2, generator=generator(), count=count)
+    assert (len(sample.score) == len(CELLS)) is (count >= len(CELLS))
     told = sorted({tuple(row[:3]) for row in facts.ids.tolist()})
     holds = {(s, p, o) for s, p, o, t in facts.ids.tolist() if t == 2}
     assert sample.truth[: len(told)].tolist() == [cell in holds for cell in told]

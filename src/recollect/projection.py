@@ -32,6 +32,7 @@ from recollect.models import TensorModel
 RIDGE = 1e-2  # in units of the mean square of a triple's features: the same whatever the scale of a model's vectors
 UNSEEN = 1e-2  # what a cell of no known triple weighs beside one of a known triple
 DIRECT = 2048  # numbers in a time row up to which its equations are solved directly
+SAMPLE = 2**20  # cells by which probabilities are fitted
 STEPS = 60  # of conjugate gradients, at most
 NEAR = 1e-2  # the residual, beside that of no weights at all, at which they stop
 BYTES = 256 * 2**20  # of scores of all triples at a time
@@ -248,15 +249,18 @@ def best_triples(model: TensorModel, given: Mapping[str, int], top: int) -> tupl
 
 @torch.no_grad()
 def sample_state(
-    model: TensorModel, facts: Facts, time: int, *, generator: torch.Generator, count: int = 4096
+    model: TensorModel, facts: Facts, time: int, *, generator: torch.Generator, count: int = SAMPLE
 ) -> Sample:
-    """The scores of what holds at a time and of what does not: every triple that ever occurs, and `count` random
-    others that stand for all."""
+    """The scores of what holds at a time and of what does not: every triple that ever occurs, and all others where
+    there are no more than `count` cells, else `count` random ones that stand for them."""
     triples = distinct(Facts(facts.ids).with_slot("t", 0), model.sizes)
     holds = Known(facts[facts.t == time].with_slot("t", 0), model.sizes).contains(triples)
     sizes = [model.sizes[KINDS[slot]] for slot in "spo"]
-    s, p, o = (torch.randint(size, (count,), generator=generator) for size in sizes)
-    drawn = Facts.from_columns(s, p, o, torch.zeros_like(s))
+    if math.prod(sizes) <= count:  # the few that score high by mistake count most, and a sample would miss them
+        drawn = Facts(torch.cartesian_prod(*(torch.arange(size) for size in sizes), torch.tensor([0])).view(-1, 4))
+    else:
+        s, p, o = (torch.randint(size, (count,), generator=generator) for size in sizes)
+        drawn = Facts.from_columns(s, p, o, torch.zeros_like(s))
     drawn = drawn[~Known(triples, model.sizes).contains(drawn)]
     others = torch.full((len(drawn),), (math.prod(sizes) - len(triples)) / max(1, len(drawn)), dtype=torch.float64)
     return Sample(
