@@ -280,13 +280,10 @@ def project(
 
     Example: `recollect project world.memory --as-of 2004-05 --out then.memory`
     """
-    check_place(out)
-    if out.exists() and not (out / ABOUT).is_file():
-        raise UserError(f"{out} exists and is not a memory; choose another --out")
+    _check_memory_place(out)
     if out.exists() and out.samefile(memory):
         raise UserError(f"{out} is the memory that is projected, and would be lost; choose another --out")
-    if out.exists() and not force:
-        raise UserError(f"{out} exists; choose another --out, or replace it with --force")
+    _check_free(out, force)
     loaded = load(memory)
     with share_progress("starts and ends") as progress:
         semantic = loaded.project(as_of, progress=progress.share)
@@ -416,17 +413,26 @@ def _check_out(out: Path, partial: Path, resume: bool, force: bool) -> None:
         raise UserError("--resume continues a run and --force discards it; give one of them")
     if not out.name:
         raise UserError(f"--out {str(out)!r} names no directory that could be made; give one like world.memory")
-    check_place(out)
-    if out.exists() and not (out / ABOUT).is_file():
-        raise UserError(f"{out} exists and is not a memory; choose another --out")
+    _check_memory_place(out)
     if out.exists() and resume:
         remove_checkpoint(partial)  # a kill may come between the last two steps of a run
         typer.echo(f"{out} is finished already; there is nothing to resume", err=True)
         raise typer.Exit
-    if out.exists() and not force:
-        raise UserError(f"{out} exists; choose another --out, or replace it with --force")
+    _check_free(out, force)
     if partial.exists() and not (resume or force):
         raise UserError(f"{partial} is an unfinished run; continue it with --resume or discard it with --force")
+
+
+def _check_memory_place(out: Path) -> None:
+    """Refuse a place where no memory can be written, or something else is."""
+    check_place(out)
+    if out.exists() and not (out / ABOUT).is_file():
+        raise UserError(f"{out} exists and is not a memory; choose another --out")
+
+
+def _check_free(out: Path, force: bool) -> None:
+    if out.exists() and not force:
+        raise UserError(f"{out} exists; choose another --out, or replace it with --force")
 
 
 def _run(learning: Learning, partial: Path) -> None:

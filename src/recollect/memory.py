@@ -26,8 +26,6 @@ from recollect.projection import Projection, best_triples, project, sample_state
 from recollect.recipes import Recipe
 from recollect.seeds import seeded
 
-ANSWERS = {"score": pl.Float64, "probability": pl.Float64, "status": pl.String}  # also where there is none
-
 
 class Memory:
     """A learned graph that answers who, what, whom and when.
@@ -100,15 +98,8 @@ class Memory:
         best = scores.argsort(descending=True, stable=True)[: max(0, top)]
         answers = Facts(query.ids.expand(len(best), -1)).with_slot(slot, best)
         stored = self._learned.contains(self.model.as_modelled(answers)).tolist()
-        return pl.DataFrame(
-            {
-                SLOT_NAMES[slot]: self.graph.axis(slot).take(best),
-                "score": scores[best].double().tolist(),
-                "probability": self.calibration.probability(scores[best], slot).tolist(),
-                "status": ["stored" if known else "predicted" for known in stored],
-            },
-            schema_overrides=ANSWERS | {SLOT_NAMES[slot]: pl.String},
-        )
+        names = {SLOT_NAMES[slot]: self.graph.axis(slot).take(best)}
+        return _answers(names, scores[best], self.calibration.probability(scores[best], slot), stored)
 
     def know(
         self,
@@ -132,20 +123,12 @@ class Memory:
                 raise UserError("this is a semantic memory, which knows one time only; leave the time out")
             model, fit, time = self.model, self.calibration, 0
         else:
-            time = len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
+            time = self._time(as_of)
             model, fit = self._semantic(time, progress)
         found, scores = best_triples(model, ids, top)
         stored = self._learned.contains(found.with_slot("t", time)).tolist()
         names = {SLOT_NAMES[slot]: self.graph.axis(slot).take(found.column(slot)) for slot in "spo"}
-        return pl.DataFrame(
-            {
-                **names,
-                "score": scores.double().tolist(),
-                "probability": fit.probability(scores, "o").tolist(),
-                "status": ["stored" if known else "predicted" for known in stored],
-            },
-            schema_overrides=ANSWERS | dict.fromkeys(names, pl.String),
-        )
+        return _answers(names, scores, fit.probability(scores, "o"), stored)
 
     def project(
         self, as_of: str | int | date | None = None, *, progress: Callable[[float], None] | None = None
@@ -153,11 +136,15 @@ class Memory:
         """The semantic memory of what holds as of a time, by default the last: a memory like any other."""
         if self.model.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
-        time = len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
+        time = self._time(as_of)
         model, fit = self._semantic(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
         about = self.about | {"projection": {"as_of": self.graph.times.label(time), "model": self.model.spec()}}
         return Memory(model, self.graph.with_splits(splits), fit, about)
+
+    def _time(self, as_of: str | int | date | None) -> int:
+        """The index of a time, by default the last."""
+        return len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
 
     def _semantic(self, time: int, progress: Callable[[float], None] | None) -> tuple[TensorModel, Calibration]:
         """The projection as of a time, and how its scores become probabilities."""
@@ -227,6 +214,19 @@ class Memory:
             raise UserError(f"recall fills one slot, and {len(open_slots)} are open; give all but one of {names}")
         ids = [0 if given[slot] is None else self.graph.axis(slot).index(given[slot]) for slot in SLOTS]
         return Facts.of([ids]), open_slots[0]
+
+
+def _answers(names: Mapping[str, list[str]], scores: Tensor, probability: Tensor, stored: list[bool]) -> pl.DataFrame:
+    """Labels by column, then what is thought of them; the same columns where there is no answer."""
+    return pl.DataFrame(
+        {
+            **names,
+            "score": scores.double().tolist(),
+            "probability": probability.tolist(),
+            "status": ["stored" if known else "predicted" for known in stored],
+        },
+        schema=dict.fromkeys(names, pl.String) | {"score": pl.Float64, "probability": pl.Float64, "status": pl.String},
+    )
 
 
 def load(path: str | Path) -> Memory:

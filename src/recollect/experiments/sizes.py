@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from recollect.bench import PAPER as RUNTIME
 from recollect.contests import two_negatives_recipe
 from recollect.experiments.lab import Lab
 from recollect.experiments.pages import markdown_table
-from recollect.experiments.paper import RUNTIME, SHOWN
+from recollect.experiments.paper import SHOWN
 from recollect.models import MODELS, Ranks
 from recollect.seeds import seeded
 from recollect.shapes import GDELT, graph_of
