@@ -19,7 +19,7 @@ settings.register_profile("recollect", deadline=None, derandomize=True)
 settings.load_profile("recollect")
 
 SIZES = {"entity": 5, "predicate": 3, "time": 4}
-FORMED = [(name, form) for name, model in MODELS.items() for form in FORMS if getattr(model, form) is not None]
+FORMED = [(name, form) for name, model in MODELS.items() for form in FORMS if model.has_form(form)]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -72,10 +72,15 @@ def random_facts(n: int, sizes: dict[str, int] = SIZES, seed: int = 0) -> Facts:
 
 
 def random_model(
-    name: str, form: str, rank: object = 4, dtype: torch.dtype = torch.float64, sizes: dict[str, int] = SIZES
+    name: str,
+    form: str,
+    rank: object = 4,
+    dtype: torch.dtype = torch.float64,
+    sizes: dict[str, int] = SIZES,
+    **built: object,
 ) -> TensorModel:
     """A model whose weights are far from zero, so that a wrong term shows."""
-    model = MODELS[name](sizes, rank, form=form, dtype=dtype, generator=generator(1))
+    model = MODELS[name](sizes, rank, form=form, dtype=dtype, generator=generator(1), **built)
     g = generator(2)
     with torch.no_grad():
         for parameter in model.parameters():

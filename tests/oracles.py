@@ -58,6 +58,10 @@ def tucker(w, s, p, o, t=None):
 
 
 def tree(w, s, p, o, t=None):
+    if t is None:  # the same with a time of one number, 1
+        return tree(
+            {**w, "time": [[1.0]], "core0": [w["core0"]], "core1": [[[x] for x in g] for g in w["core1"]]}, s, p, o, 0
+        )
     at, as_, ao, gp, g1, g2 = w["time"][t], w["entity"][s], w["entity"][o], w["predicate"][p], w["core0"], w["core1"]
     rt, r, rp = range(len(at)), range(len(as_)), range(len(gp))
     total = 0.0
@@ -67,7 +71,8 @@ def tree(w, s, p, o, t=None):
 
 
 def cont(w, s, p, o, t=None):
-    a, b, c, g = w["entity"][s], w["predicate"][p], w["entity"][o], w["time"][t]
+    a, b, c = w["entity"][s], w["predicate"][p], w["entity"][o]
+    g = w["core0"] if t is None else w["time"][t]
     axes = product(range(len(a)), range(len(b)), range(len(c)))
     return sum(a[i] * b[j] * c[k] * g[i][j][k] for i, j, k in axes)
 

@@ -15,14 +15,18 @@ from recollect.models import MODELS
 
 EACH = pytest.mark.parametrize(("name", "form"), FORMED)
 DIRECTED = pytest.mark.parametrize(
-    ("name", "form", "slot"), [(n, f, s) for n, f in FORMED for s in ("spot" if f == "episodic" else "spo")]
+    ("name", "form", "slot"), [(n, f, s) for n, f in FORMED for s in ("spo" if f == "semantic" else "spot")]
 )
 # where an equation joins axes of several kinds, they share one rank
 UNEQUAL = {
     ("tucker", "episodic"): Ranks.of(3, predicate=2, time=4),
     ("tucker", "semantic"): Ranks.of(3, predicate=2),
     ("tree", "episodic"): Ranks.of(3, predicate=2, time=4),
+    ("tree", "semantic"): Ranks.of(3, predicate=2),
     ("cont", "episodic"): Ranks.of(3, predicate=2),
+    ("cont", "both"): Ranks.of(3, predicate=2),
+    ("tucker", "both"): Ranks.of(3, predicate=2, time=4),
+    ("tree", "both"): Ranks.of(3, predicate=2, time=4),
 }
 
 
@@ -30,10 +34,33 @@ def as_lists(model: torch.nn.Module) -> dict:
     return {name: value.tolist() for name, value in model.state_dict().items()}
 
 
+def loop_times(knots: list, times: int, spacings: list[int]) -> list:
+    """Every time from its knots, by the formula of `recollect.levels`, in loops."""
+    rows, first = [torch.zeros(torch.tensor(knots[0]).shape, dtype=torch.float64) for _ in range(times)], 0
+    for spacing in spacings:
+        last = 0
+        for t in range(times):
+            below, over = (0, 0.0) if spacing == 0 else (t // spacing, t % spacing / spacing)
+            for knot, weight in ((below, 1 - over), (below + 1, over)):
+                if weight:
+                    rows[t] = rows[t] + weight * torch.tensor(knots[first + knot], dtype=torch.float64)
+                    last = max(last, knot)
+        first += last + 1
+    assert first == len(knots)
+    return [row.tolist() for row in rows]
+
+
 def loop_scores(name: str, form: str, model: torch.nn.Module, facts: Facts) -> torch.Tensor:
     weights = as_lists(model)
+    if "levels" in model.spec():
+        weights["time"] = loop_times(weights["time"], model.sizes["time"], model.spec()["levels"])
     rows = facts.ids.tolist()
-    scores = [ORACLES[name](weights, s, p, o, t if form == "episodic" else None) for s, p, o, t in rows]
+    scores = [0.0] * len(rows)
+    if form != "semantic":
+        scores = [ORACLES[name](weights, *row) for row in rows]
+    if form != "episodic":
+        own = {key.removeprefix("static_"): value for key, value in weights.items() if key.startswith("static_")}
+        scores = [x + ORACLES[name](weights | own, s, p, o) for x, (s, p, o, _) in zip(scores, rows, strict=True)]
     return torch.tensor(scores, dtype=torch.float64)
 
 
@@ -98,6 +125,9 @@ def test_linear_in_every_slot_but_trees_time_which_is_quadratic(name, form, slot
     facts = random_facts(6).with_slot({"s": "o", "o": "s"}.get(slot, slot), torch.full((6,), 3 % SIZES[KINDS[slot]]))
     table = model.get_parameter(KINDS[slot])
     with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if key.startswith("static_"):  # its own predicates do not follow, and times are not in it
+                parameter.zero_()
         table[2] = 2 * table[0] - 3 * table[1]
         at = [model.score(facts.with_slot(slot, torch.full((6,), row))) for row in range(3)]
         if (name, slot) == ("tree", "t"):
@@ -112,16 +142,19 @@ def test_linear_in_every_slot_but_trees_time_which_is_quadratic(name, form, slot
 def test_parameter_counts_are_the_papers(name, form):
     ne, np_, nt, r, rt = 11, 5, 7, 4, 3
     rt = r if form == "semantic" or name in ("distmult", "hole", "complex", "cont") else rt
-    n_t = nt if form == "episodic" else 0
+    n_t = 0 if form == "semantic" else nt
     expected = {
         "distmult": (ne + np_ + n_t + 1) * r,
         "hole": (ne + np_ + n_t) * r,  # the paper's table leaves N_t out for the episodic form; a_t is learned
         "complex": 2 * (ne + np_ + n_t) * r,
         "rescal": ne * r + np_ * r**2,
-        "tree": ne * r + np_ * r**2 + (nt + 2 * r**2) * rt,
-        "cont": (ne + np_) * r + nt * r**3,
-        "tucker": (ne + np_) * r + ((nt + r**3) * rt if form == "episodic" else r**3),
+        "tree": ne * r + np_ * r**2 + (2 * r**2 if form == "semantic" else (nt + 2 * r**2) * rt),
+        "cont": (ne + np_) * r + max(n_t, 1) * r**3,
+        "tucker": (ne + np_) * r + (r**3 if form == "semantic" else (nt + r**3) * rt),
     }[name]
+    if form == "both":  # and the core of the semantic equation, or its predicates
+        expected += {"distmult": np_ * r + r, "hole": np_ * r, "complex": 2 * np_ * r}.get(name, 0)
+        expected += {"tree": 2 * r**2, "cont": r**3, "tucker": r**3}.get(name, 0)
     sizes = {"entity": ne, "predicate": np_, "time": nt}
     ranks = Ranks.of(r, time=rt)
     assert MODELS[name].parameter_count(sizes, ranks, form) == expected
@@ -202,10 +235,11 @@ def test_the_expected_forms_exist():
     episodic = [name for name, form in FORMED if form == "episodic"]
     semantic = [name for name, form in FORMED if form == "semantic"]
     assert sorted(episodic) == ["complex", "cont", "distmult", "hole", "tree", "tucker"]
-    assert sorted(semantic) == ["complex", "distmult", "hole", "rescal", "tucker"]
+    assert sorted(semantic) == ["complex", "cont", "distmult", "hole", "rescal", "tree", "tucker"]
+    assert sorted(name for name, form in FORMED if form == "both") == sorted(episodic)
 
 
-@pytest.mark.parametrize(("name", "form"), [("cont", "semantic"), ("tree", "semantic"), ("rescal", "episodic")])
+@pytest.mark.parametrize(("name", "form"), [("rescal", "episodic"), ("rescal", "both")])
 def test_a_missing_form_is_told(name, form):
     with pytest.raises(UserError, match=f"has no {form} form; models that have one: "):
         MODELS[name](SIZES, 2, form=form)
@@ -230,3 +264,30 @@ def test_a_semantic_model_has_no_time_slot():
     model = random_model("rescal", "semantic")
     with pytest.raises(UserError, match="the semantic Rescal has no time slot"):
         model.score_against(random_facts(2), "t")
+
+
+BUILT = pytest.mark.parametrize(
+    "built", [{"reciprocal": True}, {"levels": (0, 1, 3)}, {"reciprocal": True, "levels": (2,)}]
+)
+EPISODIC = pytest.mark.parametrize(("name", "form"), [(n, f) for n, f in FORMED if f != "semantic"])
+
+
+@EPISODIC
+@BUILT
+def test_times_of_knots_and_inverse_predicates_are_the_equation_in_loops(name, form, built):
+    sizes = {"entity": 5, "predicate": 3, "time": 8}
+    model, facts = random_model(name, form, sizes=sizes, **built), random_facts(40, sizes)
+    torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
+    for slot in "spot":
+        asked = facts
+        if built.get("reciprocal") and slot == "s":
+            asked = Facts.from_columns(facts.o, facts.p + sizes["predicate"], facts.s, facts.t)
+        torch.testing.assert_close(own_scores(model, facts, slot), loop_scores(name, form, model, asked))
+        against = model.score_against(facts, slot)
+        assert against.shape == (40, sizes[KINDS[slot]])
+        some = torch.tensor([1, 0])
+        torch.testing.assert_close(model.score_against(facts, slot, some), against[:, some])
+        each = torch.randint(sizes[KINDS[slot]], (40, 3), generator=generator(7))
+        torch.testing.assert_close(model.score_against(facts, slot, each), against.gather(1, each))
+        blocks = torch.cat([block.clone() for block in model.blocks_against(facts, slot, 7)])
+        torch.testing.assert_close(blocks, against)

@@ -43,6 +43,7 @@ COMMANDS = {
             "margin",
             "negatives",
         ),
+        *("predict", "levels", "smoothness", "penalty", "dropout", "label_smoothing"),
         *(
             "avoid_known",
             "optimizer",
@@ -59,6 +60,11 @@ COMMANDS = {
         *("seed", "dtype", "device", "columns", "grain", "static", "inclusive_end", "resume", "force", "as_json"),
     },
     "evaluate": {"memory", "split", "slots", "as_json"},
+    "search": {
+        *("data", "out", "budget", "model", "rank", "predicate_rank", "time_rank", "form", "recipe", "epochs"),
+        *("validate_every", "split", "seed", "columns", "grain", "as_json"),
+    },
+    "baseline": {"data", "split", "slots", "columns", "grain", "as_json"},
     "recall": {"memory", "subject", "predicate", "object", "time", "top", "as_json"},
     "know": {"memory", "subject", "predicate", "object", "as_of", "top", "as_json"},
     "project": {"memory", "out", "as_of", "force", "as_json"},

@@ -6,6 +6,8 @@ of several: the fewer times in a batch, the more of its work is shared, and the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from recollect.facts import Facts
 from recollect.models import TensorModel
 
 BLOCKS = (64, 32, 16)  # times in a batch, the most first; with fewer, validation MRR suffers
+FEW = (8, 4)  # which suffice where every fact is compared with all candidates
 SLACK = 1.2  # the most times whose batch costs no more than this, beside the cheapest
 GAIN = 2.0  # how much cheaper a batch of blocks must be than a random one
 WORTH = 1e8  # flops of a random batch, about a millisecond, below which order does not matter
@@ -39,7 +42,9 @@ def block_order(times: Tensor, block: int, generator: torch.Generator) -> Tensor
     return order[place[piece].sort(stable=True).indices]
 
 
-def choose_block(model: TensorModel, facts: Facts, batch_size: int, slots: str) -> int | None:
+def choose_block(
+    model: TensorModel, facts: Facts, batch_size: int, slots: str, counts: Sequence[int] = BLOCKS
+) -> int | None:
     """How many facts of one time to keep together, by the estimated cost of a batch; None: a random order is as good.
 
     Drawn from facts by a generator of its own, so that the choice disturbs no other draw.
@@ -53,13 +58,13 @@ def choose_block(model: TensorModel, facts: Facts, batch_size: int, slots: str) 
         batch = facts[order[:size]]
         rows = {slot: len(batch.column(slot).unique()) for slot in "pt"}
         state = STATE * sum(rows[slot] * model.row_numbers(slot) for slot in rows)
-        return state + model.contraction(batch).cost(slots)
+        return state + sum(work.cost(slots) for work in model.works(batch).values())
 
     at_random = cost(random_order(len(facts), generator))
     if at_random < WORTH:
         return None
     by_block = {}
-    for count in BLOCKS:
+    for count in counts:
         block = -(-size // count)
         by_block[block] = cost(block_order(facts.t, block, generator))
     cheapest = min(by_block.values())

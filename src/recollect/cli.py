@@ -18,8 +18,9 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from recollect import bench, experiments
+from recollect import bench, experiments, metrics
 from recollect import demo as show
+from recollect.baselines import DECAYS, Baseline
 from recollect.bounds import Machine
 from recollect.bundle import ABOUT, remove_checkpoint
 from recollect.cli_data import Columns, Data, Grain, InclusiveEnd, Json, Static, graph_of
@@ -28,13 +29,16 @@ from recollect.console import check_place, console, plain, print_json, print_row
 from recollect.episodes import most_frequent, split_by_time, split_randomly
 from recollect.errors import UserError
 from recollect.experiments import EXPERIMENTS
-from recollect.facts import EpisodicGraph
+from recollect.facts import EpisodicGraph, parse_slots
+from recollect.known import Known
 from recollect.learning import Learning
+from recollect.levels import parse_levels
 from recollect.memory import Memory, load
 from recollect.models import FORMS, MODELS, Ranks
 from recollect.negatives import parse_negatives
 from recollect.plots import check_figure, cost_growth, figure_class
-from recollect.recipes import parse_recipe
+from recollect.recipes import check_predict, parse_recipe
+from recollect.search import FOUND, Search, find_optuna
 from recollect.threads import keep_freed_memory
 from recollect.training import Epoch, Step
 from recollect.workers import find_pykeen
@@ -47,6 +51,8 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
+HITS = ("hits@1", "hits@3", "hits@10")
+Form = Annotated[str, typer.Option(help="episodic (s p o t), semantic (s p o), or both, the sum of the two.")]
 MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR")]
 
 CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
@@ -126,12 +132,18 @@ def train(
     rank: Annotated[int, typer.Option(help="Length of the latent vectors.")] = 100,
     predicate_rank: Annotated[int | None, typer.Option(help="Of predicates, where the model allows it.")] = None,
     time_rank: Annotated[int | None, typer.Option(help="Of times, where the model allows it.")] = None,
-    form: Annotated[str, typer.Option(help="episodic (s p o t) or semantic (s p o).")] = "episodic",
-    recipe: Annotated[str, typer.Option(help="Named settings, which the options below change.")] = "paper",
+    form: Form = "episodic",
+    recipe: Annotated[str, typer.Option(help="paper, modern or a .json file; options below change it.")] = "paper",
     loss: Annotated[str | None, typer.Option(help="logistic, ranking or one-vs-all.")] = None,
     margin: Annotated[float | None, typer.Option(help="Of the ranking loss.")] = None,
     negatives: Annotated[str | None, typer.Option(help="Corruptions per fact and slot: s=1,p=0,o=1,t=0.")] = None,
     avoid_known: Annotated[bool | None, typer.Option(help="Never corrupt a fact into a known one.")] = None,
+    predict: Annotated[str | None, typer.Option(help="Slots of one-vs-all and weights: so, or s=1,o=1,t=0.1.")] = None,
+    levels: Annotated[str | None, typer.Option(help="Spacings of the knots that times are made of: 1,5,25.")] = None,
+    smoothness: Annotated[float | None, typer.Option(help="Of neighbouring times.")] = None,
+    penalty: Annotated[float | None, typer.Option(help="Of ‖a_s‖² + ‖q‖² + ‖a_o‖² of each fact, q the query.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="The part of a query that is left out.")] = None,
+    label_smoothing: Annotated[float | None, typer.Option(help="Of one-vs-all.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="adam or adagrad.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the optimizer.")] = None,
     l2: Annotated[float | None, typer.Option(help="λ of λ‖P‖² beside the summed loss.")] = None,
@@ -165,6 +177,12 @@ def train(
         "margin": margin,
         "negatives": parse_negatives(negatives) if negatives is not None else None,
         "avoid_known": avoid_known,
+        "predict": check_predict(predict) if predict is not None else None,
+        "levels": parse_levels(levels) if levels is not None else None,
+        "smoothness": smoothness,
+        "penalty": penalty,
+        "dropout": dropout,
+        "label_smoothing": label_smoothing,
         "optimizer": optimizer,
         "learning_rate": learning_rate,
         "l2": l2,
@@ -226,6 +244,87 @@ def evaluate(
     for slot, both in report["calibration"].items():
         table.add_row(slot, f"{both['before']['log_loss']:.4f}", f"{both['after']['log_loss']:.4f}")
     shown.print(table)
+
+
+@app.command()
+def search(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Folder of the study; an earlier one there goes on.")],
+    budget: Annotated[float, typer.Option(help="Minutes.")],
+    model: Annotated[str, typer.Option(help="See `recollect models`.")] = "complex",
+    rank: Annotated[int, typer.Option(help="Length of the latent vectors.")] = 100,
+    predicate_rank: Annotated[int | None, typer.Option(help="Of predicates, where the model allows it.")] = None,
+    time_rank: Annotated[int | None, typer.Option(help="Of times, where the model allows it.")] = None,
+    form: Form = "episodic",
+    recipe: Annotated[str, typer.Option(help="Where the search starts: modern or a .json file.")] = "modern",
+    epochs: Annotated[int | None, typer.Option(help="At most, of a run that is not behind.")] = None,
+    validate_every: Annotated[int | None, typer.Option(help="Epochs between validations.")] = None,
+    split: Annotated[str | None, typer.Option(help="random, time or none; by default as given, else random.")] = None,
+    seed: Annotated[int, typer.Option(help="Of proposals and of learning.")] = 0,
+    columns: Columns = None,
+    grain: Grain = None,
+    as_json: Json = False,
+) -> None:
+    """Search the settings of a recipe on the validation split, never the test split. Ctrl-C keeps the study.
+
+    Example: `recollect search world --model cont --rank 8 --epochs 8 --budget 0.5 --out world.search`
+    """
+    keep_freed_memory()
+    check_place(out)
+    find_optuna()
+    figure_class()
+    told: dict[str, Any] = {"epochs": epochs, "validate_every": validate_every}
+    chosen = replace(parse_recipe(recipe), **{name: value for name, value in told.items() if value is not None})
+    graph = _split(graph_of(data, columns, grain, False, False), split, None, seed)
+    ranks = Ranks.of(rank, predicate=predicate_rank, time=time_rank)
+    searching = Search(graph, model=model, rank=ranks, recipe=chosen, folder=out, form=form, seed=seed)
+    with share_progress("") as progress:
+        found = searching.run(budget, progress.tell)
+    if as_json:
+        print_json(found)
+        return
+    best = sorted(found["trials"], key=lambda trial: -trial["valid_mrr"])[:10]
+    table = Table("run", "valid MRR", "best epoch", *(name.replace("_", " ") for name in best[0]["settings"]))
+    for trial in best:
+        settings = (f"{value:.3g}" for value in trial["settings"].values())
+        table.add_row(str(trial["trial"]), f"{trial['valid_mrr']:.4f}", str(trial["best_epoch"]), *settings)
+    if found["importance"]:
+        table.add_row("", "", "importance", *(f"{found['importance'].get(n, 0):.0%}" for n in best[0]["settings"]))
+    console().print(table)
+    typer.echo(f"best of {len(found['trials'])} runs: valid MRR {found['best']['valid_mrr']:.3f}")
+    typer.echo(f"learn with it: recollect train {data} --model {model} --rank {rank} --recipe {out / FOUND} --out …")
+
+
+@app.command()
+def baseline(
+    data: Data,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    slots: Annotated[str, typer.Option(help="Some of s, p, o, t, like `so`.")] = "spot",
+    columns: Columns = None,
+    grain: Grain = None,
+    as_json: Json = False,
+) -> None:
+    """Rank by counting alone: the most frequent answer, and the most frequent one near in time. Models must beat it.
+
+    Example: `recollect baseline world --split valid`
+    """
+    graph = _split(graph_of(data, columns, grain, False, False), None, None, 0)
+    known, facts = Known(graph.facts, graph.sizes), graph.split(split).true()
+    if not len(facts):
+        raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
+    rows = []
+    for name, decay in DECAYS.items():
+        scorer = Baseline(graph.split("train"), graph.sizes, decay=decay)
+        report = metrics.evaluate(scorer, facts, known=known, slots=parse_slots(slots))["filtered"]
+        for slot, figures in report.items():
+            rows.append({"baseline": name, "slot": slot, **{key: figures[key] for key in ("mrr", *HITS)}})
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("baseline", "slot", "MRR", "Hits@1", "@3", "@10", title=f"Filtered, {len(facts):,} {split} facts")
+    for row in rows:
+        table.add_row(row["baseline"], row["slot"], *(f"{row[key]:.3f}" for key in ("mrr", *HITS)))
+    console().print(table)
 
 
 @app.command()

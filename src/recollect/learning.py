@@ -49,6 +49,7 @@ class Learning:
             raise UserError(f"unknown dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
         self.graph, self.seed = graph, seed
         self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
+        levels = self.recipe.levels if "t" in kind.equation(form).slots else (1,)
         check_fits(kind, graph.sizes, ranks, form, DTYPES[dtype], self.recipe)
         self.history: list[Epoch] = []
         generator = seeded(seed)
@@ -56,6 +57,8 @@ class Learning:
             graph.sizes,
             ranks,
             form=form,
+            reciprocal=self.recipe.reciprocal,
+            levels=levels,
             dtype=DTYPES[dtype],
             device=_device(device, DTYPES[dtype]),
             generator=generator,
@@ -109,7 +112,7 @@ class Learning:
             asked = self.model.as_modelled(self.valid)
             calibration = calibrate(self.model, asked, known=self.cells, slots=slots, generator=generator)
         about = {
-            "recipe": asdict(self.recipe),
+            "recipe": self.recipe.told(),
             "seed": self.seed,
             "training": {
                 "epochs": self.training.epoch,
@@ -127,12 +130,7 @@ class Learning:
         return summarise(rankings)["mrr"]
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            **self.model.spec(),
-            **asdict(self.recipe),
-            "seed": self.seed,
-            "data": self.graph.fingerprint,
-        }
+        return {**self.model.spec(), **self.recipe.told(), "seed": self.seed, "data": self.graph.fingerprint}
 
 
 def known_cells(model: TensorModel, known: Known) -> Known:
@@ -145,7 +143,8 @@ def check_fits(
     model: type[TensorModel], sizes: dict[str, int], ranks: Ranks, form: str, dtype: torch.dtype, recipe: Recipe
 ) -> None:
     """Refuse, before any memory is taken, a model whose weights and batches do not fit in it."""
-    count = model.parameter_count(sizes, ranks, form)
+    levels = recipe.levels if "t" in model.equation(form).slots else (1,)
+    count = model.parameter_count(sizes, ranks, form, recipe.reciprocal, levels)
     weights = count * dtype.itemsize * COPIES
     # the work of a batch and its gradients, and the candidates of each fact
     columns = sum(1 + count for count in recipe.drawn.values())

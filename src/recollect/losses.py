@@ -35,16 +35,24 @@ def ranking(true: Tensor, false: Tensor, *, margin: float = 1.0, sigmoid: bool =
 
 
 def one_vs_all(
-    query: Tensor, table: Tensor, which: Tensor, answer: Tensor, weight: Tensor | None = None, *, budget: int = BYTES
+    query: Tensor,
+    table: Tensor,
+    which: Tensor,
+    answer: Tensor,
+    weight: Tensor | None = None,
+    *,
+    smoothing: float = 0.0,
+    budget: int = BYTES,
 ) -> Tensor:
     """Σ log Σ_n exp(q · x_n) − q · x_a over facts: cross entropy of each answer a against all candidates n.
 
     query (Q, w), table (N, w), and for each fact its query, its answer and its weight: (B,) -> (). Facts that share
     a query share its logits, which are made, used for the loss and for both gradients, and forgotten, a block of
-    queries at a time, of at most `budget` bytes.
+    queries at a time, of at most `budget` bytes. With `smoothing` ε the answer counts 1 − ε, all candidates ε together.
     """
     weight = torch.ones_like(answer, dtype=query.dtype) if weight is None else weight.to(query.dtype)
-    return _OneVsAll.apply(query, table, which, answer, weight, max(1, budget // (len(table) * query.itemsize)))
+    rows = max(1, budget // (len(table) * query.itemsize))
+    return _OneVsAll.apply(query, table, which, answer, weight, smoothing, rows)
 
 
 class _OneVsAll(torch.autograd.Function):
@@ -52,7 +60,14 @@ class _OneVsAll(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, table: Tensor, which: Tensor, answer: Tensor, weight: Tensor, rows: int
+        ctx: Any,
+        query: Tensor,
+        table: Tensor,
+        which: Tensor,
+        answer: Tensor,
+        weight: Tensor,
+        smoothing: float,
+        rows: int,
     ) -> Tensor:
         query, table = query.detach(), table.detach()
         needed = any(ctx.needs_input_grad[:2])
@@ -70,11 +85,16 @@ class _OneVsAll(torch.autograd.Function):
             torch.log_softmax(logits, dim=1, out=logits)
             facts = order[start:stop]
             at, to = which[facts] - block * rows, answer[facts]
-            loss -= (logits[at, to] * weight[facts]).sum()
+            weights = total[block * rows : (block + 1) * rows, None]
+            right = (1 - smoothing) * weight[facts]
+            loss -= (logits[at, to] * right).sum()
+            if smoothing:
+                loss -= smoothing * (logits.mean(dim=1) * weights[:, 0]).sum()
             if needed:
-                weights = total[block * rows : (block + 1) * rows, None]
                 wrong = logits.exp_().mul_(weights)  # Σ of softmax over the facts of a query
-                wrong.index_put_((at, to), -weight[facts], accumulate=True)
+                if smoothing:
+                    wrong.sub_(weights * (smoothing / len(table)))
+                wrong.index_put_((at, to), -right, accumulate=True)
                 torch.mm(wrong, table, out=dquery[block * rows : (block + 1) * rows])
                 dtable.addmm_(wrong.T, q)
         if needed:
@@ -85,4 +105,4 @@ class _OneVsAll(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dquery, dtable = ctx.saved_tensors
-        return grad * dquery, grad * dtable, None, None, None, None
+        return grad * dquery, grad * dtable, None, None, None, None, None

@@ -121,7 +121,7 @@ class Memory:
         if self.model.form == "semantic":
             if as_of is not None:
                 raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-            model, fit, time = self.model, self.calibration, 0
+            model, fit, time = self.model.plain(), self.calibration, 0
         else:
             time = self._time(as_of)
             model, fit = self._semantic(time, progress)
@@ -150,7 +150,7 @@ class Memory:
         """The projection as of a time, and how its scores become probabilities."""
         if self._projection is None:
             learned = self.graph.with_splits({"train": self.graph.split("train")})
-            self._projection = project(self.model, starts(learned), ends(learned), progress=progress)
+            self._projection = project(self.model.plain(), starts(learned), ends(learned), progress=progress)
         if time not in self._states:
             model = self._projection.at(time)
             seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]
@@ -235,8 +235,9 @@ def load(path: str | Path) -> Memory:
     weights, graph, about = read_bundle(path)
     try:
         kind, ranks, dtype = parse_model(about["model"]), Ranks(**about["ranks"]), DTYPES[about["dtype"]]
-        _check_weights(weights, kind.shapes(graph.sizes, ranks, about["form"]), dtype)
-        model = kind(graph.sizes, ranks, form=about["form"], dtype=dtype, generator=seeded(0))
+        built: dict[str, Any] = {"reciprocal": about.get("reciprocal", False), "levels": about.get("levels", (1,))}
+        _check_weights(weights, kind.shapes(graph.sizes, ranks, about["form"], **built), dtype)
+        model = kind(graph.sizes, ranks, form=about["form"], **built, dtype=dtype, generator=seeded(0))
         calibration = Calibration({slot: (float(a), float(b)) for slot, (a, b) in about["calibration"].items()})
         if not all(map(math.isfinite, (number for fit in calibration.fits.values() for number in fit))):
             raise ValueError("its calibration is not all finite numbers")

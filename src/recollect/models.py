@@ -3,13 +3,17 @@
 A fact's factors are rows of three tables (entity, predicate, time); subject and object share one.
 `score` contracts all factors. `score_against` contracts all but the open slot's into a query and takes
 one real matrix product with the candidates, so both come from the same equation and cannot disagree.
+
+In the form `both` θ is a sum of the episodic equation and the semantic one, which has a core of its own or, where an
+equation has none or a diagonal one, predicates of its own (ComplEx is then TNTComplEx). A reciprocal model has every
+predicate twice, p and p⁻¹, and answers who by asking whom: (?, p, o, t) is (o, p⁻¹, ?, t).
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,9 +25,12 @@ from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.indicator import Indicator, einsum
 from recollect.kernels import is_native, pair_scores, row_dot, take
+from recollect.levels import Levels, check_levels
 from recollect.seeds import seeded
 
-FORMS = ("episodic", "semantic")
+FORMS = ("episodic", "semantic", "both")
+STATIC = "static_"  # begins the names of what the semantic equation has of its own in the form `both`
+Works = dict[str, Contraction]  # by equation
 QUERIES = 16384  # facts whose queries are made at a time
 WORK_BYTES = 32 * 2**20  # without gradients, facts are scored in pieces whose factors fit in this
 
@@ -54,6 +61,14 @@ class Ranks:
             raise UserError(f"a rank is a whole number from 1; got {self}")
 
 
+@dataclass(frozen=True)
+class Wide:
+    """Candidates whose rows are matrices or more; θ is linear in a row, so those of times may be knots to mix."""
+
+    rows: Tensor
+    mixing: Tensor | None = None  # (candidates, rows)
+
+
 class TensorModel(nn.Module):
     """θ from an equation over the rows of three tables and shared cores."""
 
@@ -73,35 +88,76 @@ class TensorModel(nn.Module):
         ranks: Ranks | int,
         *,
         form: str = "episodic",
+        reciprocal: bool = False,
+        levels: Sequence[int] = (1,),
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
+        """`levels` are the spacings of the knots that times are made of (`Levels`); with (1,) each is its own."""
         super().__init__()
         self.sizes = dict(sizes)
         self.ranks = ranks if isinstance(ranks, Ranks) else Ranks.of(ranks)
-        self.form = form
-        self.indicator = self.equation(form)
-        for name, shape in self.shapes(self.sizes, self.ranks, form).items():
+        self.form, self.reciprocal, self.spacings = form, reciprocal, check_levels(levels)
+        self.equations = self.forms(form)
+        self.indicator = self.equations[""]
+        self.levels = Levels.of(sizes["time"], self.spacings) if self.spacings != (1,) else None
+        for name, shape in self.shapes(self.sizes, self.ranks, form, reciprocal, self.spacings).items():
             weight = torch.empty(shape, dtype=dtype)
             xavier_(weight, generator=generator)
             self.register_parameter(name, nn.Parameter(weight.to(device)))
 
     @classmethod
-    def equation(cls, form: str) -> Indicator:
-        """The model's equation in the episodic (s p o t) or semantic (s p o) form."""
+    def forms(cls, form: str) -> dict[str, Indicator]:
+        """The equations whose sum is θ, by the beginning of the names of what only they have."""
         if form not in FORMS:
             raise UserError(f"unknown form {form!r}; choose one of {', '.join(FORMS)}")
-        indicator: Indicator | None = getattr(cls, form)
-        if indicator is None:
-            have = ", ".join(name for name, model in MODELS.items() if getattr(model, form))
+        wanted = {"": "episodic", STATIC: "semantic"} if form == "both" else {"": form}
+        found = {prefix: getattr(cls, name) for prefix, name in wanted.items()}
+        if None in found.values():
+            have = ", ".join(name for name, model in MODELS.items() if model.has_form(form))
             raise UserError(f"{cls.__name__} has no {form} form; models that have one: {have}")
-        return indicator
+        return found
 
     @classmethod
-    def shapes(cls, sizes: Mapping[str, int], ranks: Ranks, form: str = "episodic") -> dict[str, tuple[int, ...]]:
+    def has_form(cls, form: str) -> bool:
+        return all(getattr(cls, name) for name in (("episodic", "semantic") if form == "both" else (form,)))
+
+    @classmethod
+    def equation(cls, form: str) -> Indicator:
+        """The model's equation in the episodic (s p o t) or semantic (s p o) form; the episodic one of `both`."""
+        return cls.forms(form)[""]
+
+    @classmethod
+    def shapes(
+        cls,
+        sizes: Mapping[str, int],
+        ranks: Ranks,
+        form: str = "episodic",
+        reciprocal: bool = False,
+        levels: Sequence[int] = (1,),
+    ) -> dict[str, tuple[int, ...]]:
         """The shape of every parameter, by name, before any memory is taken."""
-        indicator = cls.equation(form)
+        rows = dict(sizes) | {"predicate": sizes["predicate"] * (2 if reciprocal else 1)}
+        if tuple(levels) != (1,):
+            rows["time"] = Levels.of(sizes["time"], levels).count
+        shapes: dict[str, tuple[int, ...]] = {}
+        for prefix, indicator in cls.forms(form).items():
+            own = cls._shapes(rows, replace(ranks, time=ranks.entity) if prefix else ranks, indicator, form)
+            tables = {KINDS[slot]: cls._table_name(prefix, slot) for slot in indicator.slots}
+            shapes |= {tables.get(name, prefix + name): shape for name, shape in own.items()}
+        return shapes
+
+    @classmethod
+    def _table_name(cls, prefix: str, slot: str) -> str:
+        """Equations have all tables in common; predicates are the semantic one's own where its core is no more."""
+        own = prefix and slot == "p" and cls.equation("semantic").is_diagonal
+        return prefix + KINDS[slot] if own else KINDS[slot]
+
+    @classmethod
+    def _shapes(
+        cls, rows: Mapping[str, int], ranks: Ranks, indicator: Indicator, form: str
+    ) -> dict[str, tuple[int, ...]]:
         owners = {axis: cls._owners(axis, indicator) for _, axes in indicator.factors for axis in axes}
         length = {axis: cls._length(kinds, ranks) for axis, kinds in owners.items()}
         for kind in vars(ranks).keys() - set().union(*owners.values()):
@@ -110,7 +166,7 @@ class TensorModel(nn.Module):
         shapes: dict[str, tuple[int, ...]] = {}
         for slot, axes in indicator.factors:
             parts = (cls.parts,) if cls.parts > 1 else ()
-            shapes[KINDS[slot]] = (sizes[KINDS[slot]], *(length[axis] for axis in axes), *parts)
+            shapes[KINDS[slot]] = (rows[KINDS[slot]], *(length[axis] for axis in axes), *parts)
         for number, axes in enumerate(indicator.cores):
             shapes[f"core{number}"] = tuple(length[axis] for axis in axes)
         return shapes
@@ -133,28 +189,36 @@ class TensorModel(nn.Module):
         cls, sizes: Mapping[str, int], ranks: Ranks, facts: int, slots: str, form: str = "episodic"
     ) -> int:
         """About how many numbers the work on a batch makes until the queries of these slots are there."""
-        indicator, shapes = cls.equation(form), cls.shapes(sizes, ranks, form)
-        weights = [shapes[KINDS[slot]][1:] for slot, _ in indicator.factors]
-        weights += [shapes[f"core{number}"] for number in range(len(indicator.cores))]
-        axes = {
-            axis: n
-            for (_, names), shape in zip(indicator.terms, weights, strict=True)
-            for axis, n in zip(names, shape, strict=False)
-        }
-        counts = most_counts(indicator, sizes, facts)
-        return cls.parts * sum(
-            work_numbers(indicator.terms, axes, counts, without(indicator.terms, slot)) for slot in slots
-        )
+        shapes, made = cls.shapes(sizes, ranks, form), 0
+        for prefix, indicator in cls.forms(form).items():
+            weights = [shapes[cls._table_name(prefix, slot)][1:] for slot, _ in indicator.factors]
+            weights += [shapes[f"{prefix}core{number}"] for number in range(len(indicator.cores))]
+            axes = {
+                axis: n
+                for (_, names), shape in zip(indicator.terms, weights, strict=True)
+                for axis, n in zip(names, shape, strict=False)
+            }
+            counts = most_counts(indicator, sizes, facts)
+            for slot in slots:
+                made += work_numbers(indicator.terms, axes, counts, without(indicator.terms, slot))
+        return cls.parts * made
 
     @classmethod
-    def parameter_count(cls, sizes: Mapping[str, int], ranks: Ranks | int, form: str = "episodic") -> int:
+    def parameter_count(
+        cls,
+        sizes: Mapping[str, int],
+        ranks: Ranks | int,
+        form: str = "episodic",
+        reciprocal: bool = False,
+        levels: Sequence[int] = (1,),
+    ) -> int:
         """How many numbers the model learns.
 
         >>> ConT.parameter_count({"entity": 258, "predicate": 20, "time": 72}, 40) == (258 + 20) * 40 + 72 * 40**3
         True
         """
         ranks = ranks if isinstance(ranks, Ranks) else Ranks.of(ranks)
-        return sum(math.prod(shape) for shape in cls.shapes(sizes, ranks, form).values())
+        return sum(math.prod(shape) for shape in cls.shapes(sizes, ranks, form, reciprocal, levels).values())
 
     def lift(self, slot: str, rows: Tensor) -> Tensor:
         """Table rows (…, shape) as the factor of a slot (…, axes); the identity unless a model says otherwise."""
@@ -171,6 +235,17 @@ class TensorModel(nn.Module):
                 f"the {self.form} {type(self).__name__} is not linear in one time, so it has no projection; "
                 f"models that have one: {', '.join(projectable())}"
             )
+
+    def plain(self) -> TensorModel:
+        """The model that has no inverse predicates, no knots and one equation, the episodic one of `both`."""
+        if len(self.equations) == 1 and not self.reciprocal and self.levels is None:
+            return self
+        form = "episodic" if self.form == "both" else self.form
+        weights = {name: value.detach() for name, value in self.named_parameters() if not name.startswith(STATIC)}
+        weights |= {KINDS[slot]: self._taken(slot, "", None).detach() for slot in self.indicator.slots}
+        model = type(self)(self.sizes, self.ranks, form=form, dtype=self.dtype, device=self.device, generator=seeded(0))
+        model.load_state_dict(weights)
+        return model
 
     def at_time(self, row: Tensor) -> TensorModel:
         """The semantic model that is left when time is fixed: θ[s,p,o] = θ[s,p,o,t] for a time with these parameters.
@@ -201,12 +276,16 @@ class TensorModel(nn.Module):
 
     def score(self, facts: Facts) -> Tensor:
         """θ[s,p,o,t] of each fact: (B,)."""
+        return self._in_pieces(facts, 1, None, lambda works, _: self._thetas(works)[:, None])[:, 0]
 
-        def scores(work: Contraction, _: slice) -> Tensor:
-            theta = work.score()
-            return (theta.real if theta.is_complex() else theta)[:, None]
+    def asked(self, facts: Facts, slot: str) -> tuple[Facts, str]:
+        """The question that answers which id of `slot` completes each fact: a reciprocal model asks whom for who."""
+        return (self.inverse(facts), "o") if self.reciprocal and slot == "s" else (facts, slot)
 
-        return self._in_pieces(facts, 1, None, scores)[:, 0]
+    def inverse(self, facts: Facts) -> Facts:
+        """(o, p⁻¹, s, t) of each fact (s, p, o, t) of a reciprocal model."""
+        ids = Facts.from_columns(facts.o, facts.p + self.sizes["predicate"], facts.s, facts.t).ids
+        return replace(facts, ids=ids)
 
     def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
         """Entry (b, n) is θ of fact b with `slot` replaced by candidate n.
@@ -215,17 +294,20 @@ class TensorModel(nn.Module):
         """
         if slot not in self.indicator.slots:
             raise UserError(f"the {self.form} {type(self).__name__} has no {SLOT_NAMES.get(slot, slot)} slot")
+        facts, slot = self.asked(facts, slot)
         if candidates is not None and candidates.dim() == 2:
             columns, own = candidates.shape[1], candidates.to(self.device)
             if self.is_wide(slot):  # a query would be as large as a core: score the facts that the candidates make
                 return self.score(_made(facts, slot, candidates)).view(candidates.shape)
-            return self._in_pieces(facts, columns, slot, lambda work, piece: self._against_own(work, slot, own[piece]))
-        table = self._table(slot)
-        value = self.lift(slot, table if candidates is None else take(table, candidates.to(self.device)))
+            return self._in_pieces(
+                facts, columns, slot, lambda works, piece: self._against_own(works, slot, own[piece])
+            )
         if self.is_wide(slot):
-            return self._in_pieces(facts, len(value), slot, lambda work, _: work.against(slot, value), value)
-        shared = _facing(value)
-        return self._in_pieces(facts, len(value), slot, lambda work, _: self.query(work, slot) @ shared.T)
+            wide = self._wide(slot, candidates)
+            count = self.sizes[KINDS[slot]] if candidates is None else len(candidates)
+            return self._in_pieces(facts, count, slot, lambda works, _: self._against_wide(works, slot, wide), wide)
+        shared = self.rows(slot, candidates)
+        return self._in_pieces(facts, len(shared), slot, lambda works, _: self.query(works, slot) @ shared.T)
 
     def blocks_against(self, facts: Facts, slot: str, rows: int) -> Iterator[Tensor]:
         """`score_against` all ids, so many facts at a time; a block is overwritten by the next. No gradient."""
@@ -233,11 +315,12 @@ class TensorModel(nn.Module):
             yield from (self.score_against(block, slot) for block in facts.split(rows))
             return
         with torch.no_grad():
+            facts, slot = self.asked(facts, slot)
             shared = self.rows(slot)
             buffer = shared.new_empty(min(rows, len(facts)), len(shared))
             # queries are small beside scores: many at once share more of their work
             for piece in facts.split(max(rows, QUERIES)):
-                query = self._in_pieces(piece, shared.shape[1], slot, lambda work, _: self.query(work, slot))
+                query = self._in_pieces(piece, shared.shape[1], slot, lambda works, _: self.query(works, slot))
                 for block in query.split(rows):
                     yield torch.mm(block, shared.T, out=buffer[: len(block)])
 
@@ -245,16 +328,17 @@ class TensorModel(nn.Module):
         self, facts: Facts, corrupted: Mapping[str, Tensor], counts: Mapping[str, int] | None = None
     ) -> tuple[Tensor, Tensor]:
         """θ of each fact (B,) and of its corruptions, the ids of each slot in turn (B, ΣK); common work done once."""
-        work, true, false = self.contraction(facts, counts), None, []
-        if self.indicator.is_diagonal and corrupted.keys() <= {"s", "o"} and is_native(self._table("s")):
-            return self._score_pairs(work, corrupted)
+        works, true, false = self.works(facts, counts), None, []
+        sweep = self.indicator.is_diagonal and corrupted.keys() <= {"s", "o"} and is_native(self._table("s"))
+        if sweep and len(works) == 1:
+            return self._score_pairs(works[""], corrupted)
         for slot, ids in corrupted.items():
             # the true id comes along as the first candidate: one query serves the fact and its corruptions
             own = torch.cat([facts.column(slot)[:, None], ids], dim=1) if true is None else ids
             if self.is_wide(slot):
-                scores = self.contraction(_made(facts, slot, own)).score().view(own.shape)
+                scores = self._thetas(self.works(_made(facts, slot, own))).view(own.shape)
             else:
-                scores = self._against_own(work, slot, own.to(self.device))
+                scores = self._against_own(works, slot, own.to(self.device))
             if true is None:
                 true, scores = scores[:, 0], scores[:, 1:]
             false.append(scores)
@@ -280,15 +364,23 @@ class TensorModel(nn.Module):
         """Whether a row of the slot is a matrix or more."""
         return len(self.indicator.axes(slot)) > 1
 
-    def contraction(self, facts: Facts, counts: Mapping[str, int] | None = None) -> Contraction:
-        """These facts, on their way to scores."""
+    def works(self, facts: Facts, counts: Mapping[str, int] | None = None) -> Works:
+        """These facts, on their way to scores by each equation."""
         there = facts.to(self.device)
+        return {prefix: self._contraction(prefix, there, counts) for prefix in self.equations}
+
+    def _contraction(self, prefix: str, facts: Facts, counts: Mapping[str, int] | None) -> Contraction:
+        indicator = self.equations[prefix]
 
         def lifted(slot: str, ids: Tensor) -> tuple[Tensor, Tensor]:
             """Rows of a slot's factor and where the rows of `ids` are among them."""
-            table = self._table(slot)
-            if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < len(table)):  # the kernels do not look
-                raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {len(table) - 1}")
+            table = self._table(slot, prefix)
+            count = self.count(slot)
+            if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < count):  # the kernels do not look
+                raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {count - 1}")
+            if slot == "t" and self.levels is not None:
+                found, index = ids.unique(return_inverse=True)
+                return self.lift(slot, self.levels.rows(table, found)).resolve_conj(), index
             if not ids.numel() or 4 * ids.numel() >= len(table) or type(self).lift is TensorModel.lift:
                 if slot not in tables:
                     tables[slot] = self.lift(slot, table).resolve_conj()
@@ -297,58 +389,119 @@ class TensorModel(nn.Module):
             return self.lift(slot, take(table, ids.reshape(-1))).resolve_conj(), each
 
         tables: dict[str, Tensor] = {}
-        return Contraction(self.indicator, there, lifted, self._cores(), counts)
+        cores = [getattr(self, f"{prefix}core{number}") for number in range(len(indicator.cores))]
+        return Contraction(indicator, facts, lifted, cores, counts)
 
-    def query(self, work: Contraction, slot: str) -> Tensor:
-        """Real rows whose products with the real rows of a slot's candidates are scores: (B, width)."""
-        return real_rows(work.query(slot).flatten(1))
+    def _thetas(self, works: Works) -> Tensor:
+        """θ of each fact: (B,)."""
+        return _sum([_real(work.score()) for work in works.values()])
 
-    def _against_own(self, work: Contraction, slot: str, own: Tensor) -> Tensor:
+    def query(self, works: Works, slot: str) -> Tensor:
+        """Real rows whose products with the real rows of a slot's candidates are scores: (B, width).
+
+        Equations that read the slot from the same table have their queries added up, others side by side; one that
+        has no such slot says the same of every candidate, which stands for 1.
+        """
+        waiting: dict[str, list[Tensor]] = {}
+        for prefix, work in works.items():
+            if slot in work.indicator.slots:
+                made = real_rows(work.query(slot).flatten(1))
+                waiting.setdefault(self._table_name(prefix, slot), []).append(made)
+            else:
+                waiting.setdefault("", []).append(_real(work.score())[:, None])
+        return _beside([_sum(queries) for queries in waiting.values()])
+
+    def rows(self, slot: str, ids: Tensor | None = None) -> Tensor:
+        """Candidates of a slot that is not wide, by default all, as real rows that face queries: (N, width)."""
+        names = {self._table_name(prefix, slot): prefix for prefix, x in self.equations.items() if slot in x.slots}
+        faces = [_facing(self.lift(slot, self._taken(slot, prefix, ids))) for prefix in names.values()]
+        if any(slot not in indicator.slots for indicator in self.equations.values()):
+            faces.append(faces[0].new_ones(len(faces[0]), 1))
+        return _beside(faces)
+
+    def _taken(self, slot: str, prefix: str, ids: Tensor | None) -> Tensor:
+        """Rows of the ids of a slot, by default all that may be asked for."""
+        table = self._table(slot, prefix)
+        if slot == "t" and self.levels is not None:
+            return self.levels.rows(table, torch.arange(self.count("t")) if ids is None else ids)
+        if ids is not None:
+            return take(table, ids.to(self.device))
+        return table[: self.sizes["predicate"]] if slot == "p" and self.reciprocal else table
+
+    def _against_own(self, works: Works, slot: str, own: Tensor) -> Tensor:
         """θ of each fact with its own candidates of a slot that is not wide: (B, K)."""
-        rows, own = work.factor(slot, own)
-        return row_dot(self.query(work, slot), _facing(rows), own)
+        if len(works) > 1:
+            return row_dot(self.query(works, slot), self.rows(slot), own)
+        rows, own = works[""].factor(slot, own)
+        return row_dot(self.query(works, slot), _facing(rows), own)
 
-    def rows(self, slot: str) -> Tensor:
-        """All candidates of a slot that is not wide, as real rows that face queries: (N, width)."""
-        return _facing(self.lift(slot, self._table(slot)))
+    def _wide(self, slot: str, ids: Tensor | None) -> dict[str, Wide]:
+        """The candidates of a wide slot, for each equation that has it."""
+        if slot == "t" and self.levels is not None and len(self.indicator.occurrences("t")) == 1:
+            times = torch.arange(self.count("t")) if ids is None else ids.cpu()
+            return {"": Wide(self.lift("t", self.time), self.levels.mixing(times, self.time))}
+        have = [prefix for prefix, indicator in self.equations.items() if slot in indicator.slots]
+        return {prefix: Wide(self.lift(slot, self._taken(slot, prefix, ids))) for prefix in have}
 
-    def part(self, tables: Mapping[str, Tensor]) -> TensorModel:
+    def _against_wide(self, works: Works, slot: str, wide: Mapping[str, Wide]) -> Tensor:
+        scores = []
+        for prefix, work in works.items():
+            if prefix not in wide:
+                scores.append(_real(work.score())[:, None])
+                continue
+            found = work.against(slot, wide[prefix].rows)
+            scores.append(found if (mixing := wide[prefix].mixing) is None else found @ mixing.T)
+        return _sum(scores)
+
+    def count(self, slot: str) -> int:
+        """How many ids a slot's factors may have: inverse predicates are among them, knots of times are not."""
+        if slot == "t" and self.levels is not None:
+            return len(self.levels.knot)
+        return len(self._table(slot))
+
+    def part(self, tables: Mapping[str, Tensor], levels: Levels | None = None) -> TensorModel:
         """The same equation with other rows in some tables; its parameters are fresh leaves."""
         part = copy.copy(self)
         values = {name: parameter.detach() for name, parameter in self.named_parameters()} | dict(tables)
         part._parameters = {name: nn.Parameter(value) for name, value in values.items()}
-        part.sizes = self.sizes | {kind: len(table) for kind, table in tables.items()}
+        part.sizes = self.sizes | {kind: len(table) for kind, table in tables.items() if kind in self.sizes}
+        part.levels = levels or self.levels
+        if levels is not None:
+            part.sizes["time"] = len(levels.knot)
         return part
+
+    def tables(self, kind: str) -> list[str]:
+        """The names of the tables of a kind."""
+        return [name for name in (kind, STATIC + kind) if name in self._parameters]
 
     def _in_pieces(
         self,
         facts: Facts,
         columns: int,
         slot: str | None,
-        scores: Callable[[Contraction, slice], Tensor],
-        candidates: Tensor | None = None,
+        scores: Callable[[Works, slice], Tensor],
+        wide: Mapping[str, Wide] | None = None,
     ) -> Tensor:
         """The scores of facts, at once or, without gradients, in pieces whose work fits in WORK_BYTES."""
-        work, n = self.contraction(facts), len(facts)
+        works, n = self.works(facts), len(facts)
         pieces = 1
         if not torch.is_grad_enabled():
-            pieces = min(n, -(-work.numbers(slot, candidates) * self.dtype.itemsize // WORK_BYTES))
+            against = {prefix: value.rows for prefix, value in (wide or {}).items()}
+            numbers = sum(work.numbers(slot, against.get(prefix)) for prefix, work in works.items())
+            pieces = min(n, -(-numbers * self.dtype.itemsize // WORK_BYTES))
         if pieces <= 1:
-            return scores(work, slice(None))
+            return scores(works, slice(None))
         # into one block: small results kept between large pieces of work would scatter the heap
         out = torch.empty(n, columns, dtype=self.dtype, device=self.device)
         rows = -(-n // pieces)
         for start in range(0, n, rows):
             piece = slice(start, start + rows)
-            out[piece] = scores(self.contraction(facts[piece]), piece)
+            out[piece] = scores(self.works(facts[piece]), piece)
         return out
 
-    def _table(self, slot: str) -> Tensor:
-        table: Tensor = getattr(self, KINDS[slot])
+    def _table(self, slot: str, prefix: str = "") -> Tensor:
+        table: Tensor = getattr(self, self._table_name(prefix, slot))
         return table
-
-    def _cores(self) -> list[Tensor]:
-        return [getattr(self, f"core{number}") for number in range(len(self.indicator.cores))]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -366,7 +519,9 @@ class TensorModel(nn.Module):
         """What is needed, beside weights and sizes, to build the same model again."""
         dtype = str(self.dtype).removeprefix("torch.")
         name = next(name for name, model in MODELS.items() if model is type(self))
-        return {"model": name, "form": self.form, "ranks": vars(self.ranks), "dtype": dtype}
+        told = {"model": name, "form": self.form, "ranks": vars(self.ranks), "dtype": dtype}
+        more = {"reciprocal": True} if self.reciprocal else {}
+        return told | more | ({"levels": list(self.spacings)} if self.levels is not None else {})
 
 
 class DistMult(TensorModel):
@@ -431,12 +586,14 @@ class Tree(TensorModel):
     """θ = Σ a_t[a] a_s[b] G₁[a,b,c] G_p[c,d] G₂[d,e,f] a_o[e] a_t[f]: time sits in both subtrees."""
 
     episodic = Indicator.parse("t:a s:b p:cd o:e t:f | abc def")
+    semantic = Indicator.parse("s:b p:cd o:e | bc de")
 
 
 class ConT(TensorModel):
     """θ = Σ_ijk a_s[i] a_p[j] a_o[k] G_t[i,j,k]: every time owns a core."""
 
     episodic = Indicator.parse("s:i p:j o:k t:ijk")
+    semantic = Indicator.parse("s:i p:j o:k | ijk")
     counterpart = Rescal
 
 
@@ -467,6 +624,21 @@ def xavier_(weight: Tensor, *, generator: torch.Generator | None = None) -> None
     """Fill with U(−b, b), b = √(6 / (fan_in + fan_out)), in place; a tensor counts as (first axis) × (the others)."""
     matrix = weight.flatten(1) if weight.dim() > 1 else weight[None]
     nn.init.xavier_uniform_(matrix, generator=generator)
+
+
+def _sum(parts: list[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _beside(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _real(theta: Tensor) -> Tensor:
+    return theta.real if theta.is_complex() else theta
 
 
 def _made(facts: Facts, slot: str, candidates: Tensor) -> Facts:

@@ -29,19 +29,31 @@ class Optimizer:
     """One step down for every parameter; `lazy` names the tables that are updated row by row."""
 
     def __init__(
-        self, kind: str, parameters: Mapping[str, nn.Parameter], *, lr: float, decay: float, lazy: frozenset[str]
+        self,
+        kind: str,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        lr: float,
+        decay: float,
+        lazy: frozenset[str],
+        rates: Mapping[str, float] | None = None,
     ) -> None:
+        """`rates` are factors of the learning rate for some tables."""
         self.kind, self.parameters, self.lr, self.decay, self.lazy = kind, dict(parameters), lr, decay, lazy
-        self.step_count = 0
-        whole = [parameter for name, parameter in parameters.items() if name not in lazy]
+        self.step_count, self.rates = 0, dict(rates or {})
+        whole = [
+            {"params": [parameter], "lr": self._rate(name)}
+            for name, parameter in parameters.items()
+            if name not in lazy
+        ]
         self.whole: torch.optim.Optimizer | None = None
         if whole:
-            fused = whole[0].device.type in ("cpu", "cuda")
+            device = next(iter(parameters.values())).device.type
             if kind == "adam":
-                self.whole = torch.optim.Adam(whole, lr=lr, weight_decay=decay, fused=fused)
+                self.whole = torch.optim.Adam(whole, lr=lr, weight_decay=decay, fused=device in ("cpu", "cuda"))
             else:
                 self.whole = torch.optim.Adagrad(
-                    whole, lr=lr, weight_decay=decay, fused=whole[0].device.type == "cpu", eps=ADAGRAD_EPSILON
+                    whole, lr=lr, weight_decay=decay, fused=device == "cpu", eps=ADAGRAD_EPSILON
                 )
         self.moments = {name: self._fresh(parameters[name]) for name in sorted(lazy)}
 
@@ -51,6 +63,9 @@ class Optimizer:
         moments = {name: torch.zeros_like(parameter.detach()) for name in names}
         steps = torch.zeros(len(parameter), dtype=torch.int64, device=parameter.device)
         return moments | {"last": steps, "paid": steps.clone()}
+
+    def _rate(self, name: str) -> float:
+        return self.lr * self.rates.get(name, 1.0)
 
     @torch.no_grad()
     def step(self, touched: Mapping[str, tuple[Tensor, Tensor]]) -> None:
@@ -82,11 +97,11 @@ class Optimizer:
             tables, (ids, gradients) = [x.numpy() for x in arguments[:-2]], [x.numpy() for x in arguments[-2:]]
 
             def some(first: int, last: int) -> None:  # rows are distinct: no two threads meet in one
-                compiled(*tables, ids[first:last], gradients[first:last], self.step_count, self.lr, self.decay)
+                compiled(*tables, ids[first:last], gradients[first:last], self.step_count, self._rate(name), self.decay)
 
             shared_out(some, len(ids), WORK * values.numel())
         else:
-            plain(*arguments, self.step_count, self.lr, self.decay)
+            plain(*arguments, self.step_count, self._rate(name), self.decay)
 
     def state(self) -> dict[str, Tensor]:
         """Everything the next step depends on, beside the weights."""

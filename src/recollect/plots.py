@@ -92,6 +92,16 @@ def graph_overview(about: dict[str, Any], path: Path) -> None:
     figure.savefig(path)
 
 
+def bars(values: Mapping[str, float], title: str, label: str, path: Path) -> None:
+    """One bar for each name, the longest on top."""
+    figure, axes = _figure()
+    names = sorted(values, key=values.__getitem__)
+    axes.barh(range(len(names)), [values[name] for name in names], color=BLUE)
+    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axes.set(xlabel=label, title=title)
+    figure.savefig(path)
+
+
 def cost_growth(points: Sequence[dict[str, Any]], path: Path) -> None:
     """Seconds against size on log-log scales, with the fitted power of every model.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.facts import parse_slots
+from recollect.facts import SLOTS, parse_slot, parse_slots
+from recollect.levels import check_levels
 from recollect.losses import logistic, ranking
 from recollect.negatives import check_negatives
 from recollect.optimizers import OPTIMIZERS
@@ -35,7 +39,14 @@ class Recipe:
     margin: float = 1.0  # of the ranking loss
     sigmoid: bool = True  # the ranking loss compares σ(θ) (True) or θ (False)
     negatives: Mapping[str, int] = field(default_factory=lambda: {"s": 1, "o": 1})
-    predict: str = "so"  # the slots that one-vs-all predicts
+    predict: Mapping[str, float] = field(default_factory=lambda: {"s": 1.0, "o": 1.0})  # what one-vs-all weighs
+    reciprocal: bool = False  # predicates have inverses, and who is asked as whom
+    levels: tuple[int, ...] = (1,)  # spacings of the knots that times are made of
+    smoothness: float = 0.0  # of Σ ‖a_t − a_{t+1}‖² over neighbouring knots, beside the loss summed over all facts
+    penalty: float = 0.0  # of ‖a_s‖² + ‖q‖² + ‖a_o‖² beside the loss of each fact, q the query
+    dropout: float = 0.0  # the part of a query's numbers that is left out
+    label_smoothing: float = 0.0  # the part of an answer that all candidates share
+    time_rate: float = 1.0  # of the learning rate, that times take whose rows are cores
     avoid_known: bool = False  # corruptions may not be facts of the training split
     optimizer: str = "adam"
     learning_rate: float = 1e-3
@@ -54,17 +65,26 @@ class Recipe:
         if self.order not in ORDERS:
             raise UserError(f"unknown order {self.order!r}; choose one of {', '.join(ORDERS)}")
         object.__setattr__(self, "negatives", check_negatives(self.negatives))
-        object.__setattr__(self, "predict", parse_slots(self.predict))
-        if not self.predict:
-            raise UserError("one-vs-all predicts at least one slot, like predict=so; none was given")
+        object.__setattr__(self, "predict", check_predict(self.predict))
+        object.__setattr__(self, "levels", check_levels(self.levels))
         for name in ("batch_size", "epochs", "validate_every", "patience"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UserError(f"{name} must be a whole number from 1; got {value}")
-        for name, positive in (("learning_rate", True), ("l2", False), ("margin", False)):
+        if self.reciprocal and (self.loss != "one-vs-all" or self.predict.get("s") != self.predict.get("o")):
+            raise UserError("reciprocal predicates are for one-vs-all that predicts s and o alike; leave them out")
+        positive = ("learning_rate", "time_rate")
+        for name in (*positive, "l2", "margin", "smoothness", "penalty", "dropout", "label_smoothing"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and (value > 0 or (value == 0 and not positive))):
-                raise UserError(f"{name} must be a number {'above 0' if positive else 'from 0'}; got {value}")
+            if not (math.isfinite(value) and (value > 0 or (value == 0 and name not in positive))):
+                raise UserError(f"{name} must be a number {'above 0' if name in positive else 'from 0'}; got {value}")
+            if name in ("dropout", "label_smoothing") and value >= 1:
+                raise UserError(f"{name} must be a number below 1; got {value}")
+
+    def told(self) -> dict[str, Any]:
+        """Every setting as JSON would give it back."""
+        told: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return told
 
     @property
     def drawn(self) -> Mapping[str, int]:
@@ -74,7 +94,7 @@ class Recipe:
     @property
     def slots(self) -> str:
         """The slots whose queries are needed."""
-        return self.predict if self.loss == "one-vs-all" else "".join(self.negatives)
+        return "".join(self.predict if self.loss == "one-vs-all" else self.negatives)
 
     def objective(self) -> Callable[..., Tensor]:
         """The sampled loss of each fact and its corruptions: (B,), (B, K) -> (B,)."""
@@ -83,11 +103,58 @@ class Recipe:
         return partial(ranking, margin=self.margin, sigmoid=self.sigmoid)
 
 
-RECIPES: dict[str, Recipe] = {"paper": Recipe()}
+def check_predict(predict: Mapping[str, float] | str) -> dict[str, float]:
+    """Slots and their weights, in the order s p o t, from letters, words or text like s=1,o=1,t=0.1.
+
+    >>> check_predict("so"), check_predict("s=1,o=1,time=0.1")
+    ({'s': 1.0, 'o': 1.0}, {'s': 1.0, 'o': 1.0, 't': 0.1})
+    """
+    if isinstance(predict, str):
+        if "=" in predict:
+            words = (word.partition("=") for word in predict.replace(" ", "").split(","))
+            try:
+                predict = {slot: float(weight) for slot, _, weight in words}
+            except ValueError:
+                raise UserError(f"cannot read predict {predict!r}; write it like so or s=1,o=1,t=0.1") from None
+        else:
+            predict = dict.fromkeys(parse_slots(predict), 1.0)
+    told = {parse_slot(slot): float(weight) for slot, weight in predict.items()}
+    if any(not (math.isfinite(weight) and weight >= 0) for weight in told.values()):
+        raise UserError(f"one-vs-all weighs its slots by numbers from 0; got {predict}")
+    if not any(told.values()):
+        raise UserError("one-vs-all predicts at least one slot, like predict=so; none was given")
+    return {slot: told[slot] for slot in SLOTS if told.get(slot)}
+
+
+RECIPES: dict[str, Recipe] = {
+    "paper": Recipe(),
+    "modern": Recipe(
+        loss="one-vs-all",
+        reciprocal=True,
+        levels=(1, 5, 25),
+        smoothness=3.0,
+        penalty=5e-3,
+        dropout=0.2,
+        label_smoothing=0.1,
+        optimizer="adagrad",
+        learning_rate=0.1,
+        time_rate=0.2,
+        l2=0.0,
+        epochs=40,
+        validate_every=4,
+        patience=2,
+    ),
+}
 
 
 def parse_recipe(name: str) -> Recipe:
-    """The recipe of that name."""
-    if name not in RECIPES:
-        raise UserError(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}")
-    return RECIPES[name]
+    """The recipe of that name, or of a JSON file with settings, such as a search has found."""
+    if name in RECIPES:
+        return RECIPES[name]
+    if not name.endswith(".json"):
+        raise UserError(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}, or give a .json file")
+    try:
+        told = json.loads(Path(name).read_text(encoding="utf-8"))
+        return Recipe(**told.get("recipe", told))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{name}: not the settings of a recipe ({error}); give a file that a search wrote") from error

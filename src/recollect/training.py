@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.batches import BLOCKS, block_order, choose_block, random_order
+from recollect.batches import BLOCKS, FEW, block_order, choose_block, random_order
 from recollect.contraction import ORDER, combinations, distinct_counts, joined
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts, number
 from recollect.known import Known
+from recollect.levels import neighbours
 from recollect.losses import one_vs_all
 from recollect.models import TensorModel
 from recollect.negatives import corrupt
@@ -26,6 +27,7 @@ from recollect.optimizers import Optimizer
 from recollect.recipes import Recipe
 from recollect.threads import one_thread
 
+HUGE = 2**24  # numbers: of a larger table, one-vs-all takes the rows of a batch for all candidates
 LAZY = 4  # a table of which a batch touches at most this part (a fourth) is updated row by row
 PLAIN = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")  # of a run's state, what is no tensor
 
@@ -69,6 +71,8 @@ class Training:
             raise UserError(
                 f"the {recipe.loss} loss needs true facts only; use the logistic loss for facts valued False"
             )
+        if model.reciprocal and recipe.loss != "one-vs-all":
+            raise UserError(f"a reciprocal model learns by one-vs-all; got the {recipe.loss} loss")
         if unknown := set(recipe.slots) - set(model.indicator.slots):
             names = ", ".join(SLOT_NAMES[slot] for slot in sorted(unknown))
             raise UserError(
@@ -78,7 +82,10 @@ class Training:
         self.generator, self.validate = generator, validate
         self.objective = recipe.objective()
         self.known = Known(model.as_modelled(facts), model.sizes)
-        self.block = None if recipe.order == "random" else choose_block(model, facts, recipe.batch_size, recipe.slots)
+        few = (*BLOCKS, *FEW) if recipe.loss == "one-vs-all" else BLOCKS
+        self.block = None
+        if recipe.order != "random":
+            self.block = choose_block(model, facts, recipe.batch_size, recipe.slots, few)
         if recipe.order == "blocks" and self.block is None:
             self.block = -(-recipe.batch_size // BLOCKS[0])
         if self.block is not None:  # sorted, so that a sorted batch has the facts of one time and predicate together
@@ -91,12 +98,16 @@ class Training:
             names = ", ".join(name for name, _ in model.named_parameters())
             raise UserError(f"{type(model).__name__} has no parameter {sorted(wrong)[0]!r} to learn; it has {names}")
         self.learned = {name: p for name, p in model.named_parameters() if learn is None or name in learn}
+        self.lazy = self._lazy(sample)  # kinds
+        self.neighbours = neighbours(model.sizes["time"], model.spacings)
+        self.occurring = facts.t.bincount(minlength=model.sizes["time"]).clamp(min=1)  # facts of each time
         self.optimizer = Optimizer(
             recipe.optimizer,
             self.learned,
             lr=recipe.learning_rate,
             decay=2 * recipe.l2 / len(facts),
-            lazy=self._lazy(sample) & self.learned.keys(),
+            lazy=frozenset(table for kind in self.lazy for table in model.tables(kind)) & self.learned.keys(),
+            rates={"time": recipe.time_rate},
         )
         self.epoch = 0  # completed
         self.batch = 0  # completed in the running epoch
@@ -156,20 +167,24 @@ class Training:
             setattr(self, name, plain[name])
 
     def _lazy(self, sample: Facts) -> frozenset[str]:
-        """The tables of which such a batch touches so few rows that they are updated row by row."""
-        size = len(sample)
+        """The kinds of which such a batch touches so few rows that their tables are updated row by row."""
         touched: dict[str, Tensor] = {}
         for slot in self.model.indicator.slots:
-            ids = sample.column(slot)
-            touched[KINDS[slot]] = torch.cat([touched.get(KINDS[slot], ids[:0]), ids])
+            found = self._touched(KINDS[slot], self._both_ways(self.model.as_modelled(sample)), {})
+            touched[KINDS[slot]] = found
         lazy = set()
         for kind, ids in touched.items():
-            if self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict):
+            predicted = self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict)
+            if predicted and getattr(self.model, kind).numel() <= HUGE:
                 continue  # every row is a candidate
-            drawn = sum(size * count for slot, count in self.recipe.drawn.items() if KINDS[slot] == kind)
-            if LAZY * (len(ids.unique()) + drawn) <= self.model.sizes[kind]:
+            drawn = sum(len(sample) * count for slot, count in self.recipe.drawn.items() if KINDS[slot] == kind)
+            if LAZY * (len(ids) + drawn) <= len(getattr(self.model, kind)):
                 lazy.add(kind)
         return frozenset(lazy)
+
+    def _both_ways(self, facts: Facts) -> Facts:
+        """Facts, and for a reciprocal model their inverses after them."""
+        return Facts.concat([facts, self.model.inverse(facts)]) if self.model.reciprocal else facts
 
     def _order(self) -> Tensor:
         """The order of the running epoch, drawn again from its remembered state when it is under way."""
@@ -199,14 +214,16 @@ class Training:
             )
             for slot, count in self.recipe.drawn.items()
         }
-        rows = {kind: self._touched(kind, batch, corrupted) for kind in self.optimizer.lazy}
-        if rows:
-            batch, corrupted = self._renumbered(rows, batch, corrupted)
-        value, grads = self._gradients(rows, batch, corrupted)
+        facts = self._both_ways(seen)
+        rows = {kind: self._touched(kind, facts, corrupted) for kind in self.lazy}
+        value, grads = self._gradients(rows, facts, corrupted)
+        if self.recipe.smoothness and "time" in grads:
+            self._add_roughness(grads["time"], batch, rows.get("time"))
+        touched = {table: rows[kind] for kind in rows for table in self.model.tables(kind)}
         for name, parameter in self.learned.items():
-            if name not in rows:
+            if name not in touched:
                 parameter.grad = grads[name]
-        self.optimizer.step({kind: (ids, grads[kind]) for kind, ids in rows.items()})
+        self.optimizer.step({name: (ids, grads[name]) for name, ids in touched.items()})
         if not math.isfinite(value):
             raise UserError(
                 f"the loss became {value} in epoch {self.epoch + 1}; "
@@ -215,41 +232,106 @@ class Training:
         return value
 
     def _gradients(
-        self, rows: dict[str, Tensor], batch: Facts, corrupted: dict[str, Tensor]
+        self, rows: dict[str, Tensor], facts: Facts, corrupted: dict[str, Tensor]
     ) -> tuple[float, dict[str, Tensor]]:
         """The mean loss of a batch and its gradient by parameter, of the touched rows only where `rows` tells them."""
-        part = self.model.part({kind: getattr(self.model, kind).detach()[ids] for kind, ids in rows.items()})
-        loss = self._loss(part, batch, corrupted) / len(batch)
+        count = len(facts) // 2 if self.model.reciprocal else len(facts)
+        part, facts, corrupted = self._part(rows, facts, corrupted)
+        loss = self._loss(part, facts, corrupted, count) / count
         loss.backward()
         return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
 
-    def _loss(self, model: TensorModel, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
-        """The summed loss of some facts."""
-        there = batch.to(model.device)
+    def _part(
+        self, rows: dict[str, Tensor], facts: Facts, corrupted: dict[str, Tensor]
+    ) -> tuple[TensorModel, Facts, dict[str, Tensor]]:
+        """The model with the touched rows only; facts and corruptions by their place among them."""
+        model, levels, ids = self.model, None, dict(rows)
+        if "time" in rows and model.levels is not None:
+            ids["time"] = facts.t.unique()
+            levels = model.levels.part(ids["time"], rows["time"])
+        facts, corrupted = self._renumbered(ids, facts, corrupted)
+        taken = {
+            name: getattr(model, name).detach()[some] for kind, some in rows.items() for name in model.tables(kind)
+        }
+        return model.part(taken, levels), facts, corrupted
+
+    def _loss(self, model: TensorModel, facts: Facts, corrupted: dict[str, Tensor], count: int) -> Tensor:
+        """The summed loss of some facts; with inverse ones among them, the first `count` are the facts themselves."""
+        there = facts.to(model.device)
         if self.recipe.loss == "one-vs-all":
-            return torch.stack([self._against_all(model, there, slot) for slot in self.recipe.predict]).sum()
-        true, false = model.score_corrupted(batch, corrupted, self.counts)
+            losses = []
+            for slot, weight in self.recipe.predict.items():
+                if not (model.reciprocal and slot == "s"):  # who is asked as whom, below
+                    both = model.reciprocal and slot == "o"
+                    losses.append(weight * self._against_all(model, there if both else there[:count], slot))
+            return torch.stack(losses).sum()
+        true, false = model.score_corrupted(facts, corrupted, self.counts)
         # only the logistic loss knows false facts; for the others there are none
         extra = {"truth": there.value} if there.value is not None and self.recipe.loss == "logistic" else {}
-        losses = self.objective(true, false, **extra)
-        return (losses if there.weight is None else losses * there.weight).sum()
+        each = self.objective(true, false, **extra)
+        return (each if there.weight is None else each * there.weight).sum()
 
-    def _against_all(self, model: TensorModel, batch: Facts, slot: str) -> Tensor:
+    def _against_all(self, model: TensorModel, facts: Facts, slot: str) -> Tensor:
         """Σ cross entropy of each fact's id of a slot against all ids, over the distinct queries of a batch."""
-        asked = model.as_modelled(batch)
-        ids = {other: asked.column(other) for other in model.indicator.slots if other != slot}
+        ids = {other: facts.column(other) for other in model.indicator.slots if other != slot}
         queries = combinations(ids, joined("".join(ids), ""))
-        work = model.contraction(asked[queries.first])
+        asked = facts[queries.first]
+        answers, weight = facts.column(slot), facts.weight
         if model.is_wide(slot):
-            logits = work.against(slot, model.lift(slot, getattr(model, KINDS[slot])))
-            losses = -logits.log_softmax(dim=1)[queries.index, batch.column(slot)]
-            return (losses if batch.weight is None else losses * batch.weight).sum()
-        answers, weight = batch.column(slot), batch.weight
-        return one_vs_all(model.query(work, slot), model.rows(slot), queries.index, answers, weight)
+            logits = model.score_against(asked, slot)
+            losses = -logits.log_softmax(dim=1)[queries.index, answers]
+            return (losses if weight is None else losses * weight).sum()
+        query, rows = model.query(model.works(asked), slot), model.rows(slot)
+        loss = one_vs_all(
+            self._dropped(query), rows, queries.index, answers, weight, smoothing=self.recipe.label_smoothing
+        )
+        if self.recipe.penalty and slot in "so":
+            weight = torch.ones_like(answers, dtype=query.dtype) if weight is None else weight
+            times = query.new_zeros(len(query)).index_add_(0, queries.index, weight)
+            given = model.rows("s" if slot == "o" else "o")[asked.column("s" if slot == "o" else "o")]
+            loss = loss + self.recipe.penalty * (
+                (times * (given.square().sum(dim=1) + query.square().sum(dim=1))).sum()
+                + (weight * rows[answers].square().sum(dim=1)).sum()
+            )
+        return loss
+
+    @torch.no_grad()
+    def _add_roughness(self, grad: Tensor, batch: Facts, knots: Tensor | None) -> None:
+        """Add the gradient of smoothness to that of some knots, or all: the share of it that a batch stands for.
+
+        A time counts by the part of its facts that the batch has, so that an epoch is one whole gradient.
+        """
+        table = self.model.time
+        times, counts = batch.t.unique(return_counts=True)
+        part = torch.zeros(len(self.occurring), dtype=torch.float64)
+        part[times] = counts / self.occurring[times].double()
+        if self.model.levels is not None:
+            part = self.model.levels.gather(part)
+        scale = 2 * self.recipe.smoothness / len(batch) * part
+        if knots is None:
+            for other in self.neighbours:
+                here = other >= 0
+                apart = table[here] - table[other[here]]
+                grad[here] += apart * scale[here].to(table).view(-1, *[1] * (table.dim() - 1))
+            return
+        for row, knot in enumerate(knots.tolist()):  # rows are long: one at a time, nothing is copied
+            for other in self.neighbours:
+                if (near := int(other[knot])) >= 0:
+                    grad[row].add_(table[knot], alpha=float(scale[knot])).sub_(table[near], alpha=float(scale[knot]))
+
+    def _dropped(self, query: Tensor) -> Tensor:
+        """Queries with some of their numbers left out, the others raised to make up for them."""
+        share = self.recipe.dropout
+        if not share:
+            return query
+        kept = torch.rand(query.shape, generator=self.generator, dtype=query.dtype) >= share
+        return query * (kept.to(query) / (1 - share))
 
     def _touched(self, kind: str, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
         """The rows of a table that a batch needs, sorted."""
-        mark = torch.zeros(self.model.sizes[kind], dtype=torch.bool)
+        if kind == "time" and self.model.levels is not None:
+            return self.model.levels.touched(batch.t)
+        mark = torch.zeros(len(getattr(self.model, kind)), dtype=torch.bool)
         for slot in self.model.indicator.slots:
             if KINDS[slot] == kind:
                 mark[batch.column(slot)] = True
@@ -263,7 +345,7 @@ class Training:
         """The batch and its corruptions by their place among the touched rows."""
         corrupted = dict(corrupted)
         for kind, ids in rows.items():
-            place = torch.empty(self.model.sizes[kind], dtype=torch.int64)
+            place = torch.empty(len(getattr(self.model, kind)), dtype=torch.int64)
             place[ids] = torch.arange(len(ids))
             for slot in self.model.indicator.slots:
                 if KINDS[slot] == kind:

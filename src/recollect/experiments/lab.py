@@ -25,7 +25,8 @@ from recollect.sources import DATASETS, dataset
 from recollect.sources.tables import read
 from recollect.training import Epoch
 
-KEEP_SECONDS = 60  # between two checkpoints of a training
+KEEP_SECONDS = 60.0  # at least, between two checkpoints of a training
+KEEP_SHARE = 30  # times as long as one takes: a large model is not written all the time
 Tell = Callable[[str, float], None]  # what is being done, and the share of an experiment that is done
 
 
@@ -89,13 +90,15 @@ class Lab:
         learning = Learning(graph, model=model, rank=rank, recipe=recipe, seed=seed, form=form)
         if place is not None and place.is_file():
             learning.resume_(place)
-        kept = time.monotonic()
+        kept, pause = time.monotonic(), KEEP_SECONDS
         for record in learning:
             if isinstance(record, Epoch):
                 self._told(record.epoch / recipe.epochs)
-            if place is not None and time.monotonic() - kept > KEEP_SECONDS:
+            if place is not None and time.monotonic() - kept > pause:
+                began = time.monotonic()
                 learning.keep(place)
                 kept = time.monotonic()
+                pause = max(KEEP_SECONDS, KEEP_SHARE * (kept - began))
         if place is not None:
             learning.keep(place)
         return learning

@@ -1,0 +1,183 @@
+"""Public benchmarks: every model with the modern recipe, settings committed, three seeds, the test looked at once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from recollect.baselines import DECAYS, Baseline
+from recollect.experiments.lab import Lab
+from recollect.experiments.pages import markdown_table, mean_and_spread, number
+from recollect.experiments.paper import SHOWN
+from recollect.facts import EpisodicGraph, Facts
+from recollect.known import Known
+from recollect.metrics import evaluate
+from recollect.models import Ranks
+from recollect.recipes import RECIPES, Recipe
+
+FIGURES = ("mrr", "hits@1", "hits@3", "hits@10")
+MODERN = RECIPES["modern"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of a leaderboard: a model, how it is built and how it learns."""
+
+    model: str
+    rank: Ranks
+    recipe: Recipe
+    form: str = "episodic"
+    note: str = ""  # what others call it
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A dataset, who takes part, and what others have published on it."""
+
+    data: str
+    entries: tuple[Entry, ...]
+    published: tuple[tuple[str, float], ...]  # test MRR, filtered by time
+
+
+def _entry(model: str, rank: int, predicate: int | None = None, time: int | None = None, **told: Any) -> Entry:
+    own = {name: told.pop(name) for name in ("form", "note", "seeds") if name in told}
+    return Entry(
+        model=model, rank=Ranks.of(rank, predicate=predicate, time=time), recipe=replace(MODERN, **told), **own
+    )
+
+
+BENCHMARKS = {
+    "icews14": Benchmark(
+        data="icews14",
+        entries=(_entry("complex", 156, form="both", note="TNTComplEx"),),
+        published=(
+            ("ConT, as copied since 2019", 0.185),
+            ("TNTComplEx, rank 156", 0.56),
+            ("TuckERTNT", 0.604),
+            ("TNTComplEx, rank 1560", 0.62),
+            ("best of any method", 0.651),
+        ),
+    ),
+}
+
+
+def run(name: str, lab: Lab) -> dict[str, Any]:
+    """Train every entry with every seed, and test it once."""
+    benchmark = BENCHMARKS[name]
+    data = lab.data or ("world" if lab.quick else benchmark.data)
+    entries = [_small(entry) if lab.quick else entry for entry in benchmark.entries]
+    if lab.ranks:
+        entries = [replace(entry, rank=Ranks.of(rank)) for entry in entries for rank in lab.ranks]
+    graph = lab.graph(data)
+    known = Known(graph.facts, graph.sizes)
+    lab.expected = sum(len(entry.seeds) for entry in entries)
+    rows = []
+    for entry in entries:
+        for seed in entry.seeds:
+            told = {"data": data, "entry": asdict(entry), "seed": seed}
+            work = partial(_test, lab, graph, known, entry, seed)
+            found = lab.once(f"{entry.model} {entry.form} {entry.rank.entity} seed {seed}", told, work)
+            rows.append({"model": entry.model, "form": entry.form, "note": entry.note, "seed": seed, **found})
+        lab.clear()
+    counted = {
+        kind: _figures(Baseline(graph.split("train"), graph.sizes, decay=decay), graph.split("test"), known)
+        for kind, decay in DECAYS.items()
+    }
+    splits = {split: len(facts) for split, facts in graph.splits.items()}
+    settings = [{**asdict(entry), "recipe": entry.recipe.told()} for entry in entries]
+    return {
+        "settings": {"data": data, "entries": settings},
+        "published": benchmark.published,
+        "sizes": graph.sizes,
+        "splits": splits,
+        "baselines": counted,
+        "rows": rows,
+    }
+
+
+def _small(entry: Entry) -> Entry:
+    recipe = replace(entry.recipe, epochs=2, validate_every=1)
+    rank = Ranks.of(4)
+    return replace(entry, rank=rank, recipe=recipe, seeds=entry.seeds[:2])
+
+
+def _test(lab: Lab, graph: EpisodicGraph, known: Known, entry: Entry, seed: int) -> dict[str, Any]:
+    place = lab.place(f"{entry.model} seed {seed}", {"entry": asdict(entry), "seed": seed})
+    learning = lab.train(
+        graph, model=entry.model, rank=entry.rank, recipe=entry.recipe, seed=seed, form=entry.form, place=place
+    )
+    training = learning.training
+    training.finish_()
+    return {
+        "rank": vars(entry.rank),
+        "parameters": sum(parameter.numel() for parameter in learning.model.parameters()),
+        "epochs": training.epoch,
+        "best_epoch": training.best_epoch,
+        "valid_mrr": training.best_mrr,
+        "test": _figures(learning.model, graph.split("test"), known),
+    }
+
+
+def _figures(scorer: Any, facts: Facts, known: Known) -> dict[str, dict[str, float]]:
+    slots = "spot" if not hasattr(scorer, "indicator") else scorer.indicator.slots
+    report = evaluate(scorer, facts, known=known, slots=slots)["filtered"]
+    return {slot: {key: figures[key] for key in FIGURES} for slot, figures in report.items()}
+
+
+def page(found: dict[str, Any], _folder: Path) -> str:
+    sizes, splits = found["sizes"], found["splits"]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in found["rows"]:
+        groups.setdefault(str([row["model"], row["form"], row["rank"], row["note"]]), []).append(row)
+    lines = []
+    for rows in groups.values():
+        first = rows[0]
+        name = SHOWN[first["model"]] + {"both": " + static", "semantic": ", static"}.get(first["form"], "")
+        tests = [row["test"]["entity"] for row in rows]
+        lines.append(
+            [
+                f"{name} ({first['note']})" if first["note"] else name,
+                _ranks(first["rank"]),
+                f"{first['parameters']:,}",
+                f"**{mean_and_spread([test['mrr'] for test in tests])}**",
+                *(number(100 * _mean([test[key] for test in tests]), 1) for key in FIGURES[1:]),
+                number(_mean([row["valid_mrr"] for row in rows])),
+                *(
+                    number(_mean([row["test"][slot]["mrr"] for row in rows]) if slot in first["test"] else None)
+                    for slot in ("predicate", "time")
+                ),
+                f"{_mean([row['best_epoch'] for row in rows]):.0f}",
+                f"{_mean([row['seconds'] for row in rows]) / 60:.0f}",
+                len(rows),
+            ]
+        )
+    for kind, report in found["baselines"].items():
+        entity = report["entity"]
+        shares = (number(100 * entity[key], 1) for key in FIGURES[1:])
+        more = (number(report[slot]["mrr"]) for slot in ("predicate", "time"))
+        lines.append([f"*{kind}, no model*", "", "", number(entity["mrr"]), *shares, "", *more, "", "", ""])
+    head = ["", "rank", "parameters", "MRR", "@1", "@3", "@10", "valid", "predicate", "time", "epoch", "min", "seeds"]
+    return "\n\n".join(
+        [
+            f"Filtered figures of the test split of `{found['settings']['data']}` ({sizes['entity']:,} entities × "
+            f"{sizes['predicate']} predicates × {sizes['time']:,} times; {splits['train']:,} facts to learn, "
+            f"{splits['valid']:,} to choose by, {splits['test']:,} to test), subjects and objects together; the filter "
+            "knows all facts of the same time, and ties count half. Means of the seeds ± their standard deviation; "
+            "Hits@n in percent; *min* is minutes of one run with its test. *predicate* and *time* are the MRR of the "
+            "other slots. Settings were chosen on the validation split, and the test split was looked at once a row.",
+            markdown_table(head, lines),
+            "Published test MRR: " + ", ".join(f"{name} {mrr:g}" for name, mrr in found["published"]) + ".",
+        ]
+    )
+
+
+def _ranks(rank: dict[str, int]) -> str:
+    own = [rank["entity"], *(rank[kind] for kind in ("predicate", "time"))]
+    return str(own[0]) if len(set(own)) == 1 else " / ".join(map(str, own))
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,264 @@
+"""The modern recipe: every ingredient against its formula in plain autograd, and what comes of them together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from conftest import generator, random_facts, random_model
+from recollect import Facts, Memory, Recipe, UserError, load
+from recollect.baselines import Baseline
+from recollect.known import Known
+from recollect.learning import Learning
+from recollect.levels import Levels, neighbours
+from recollect.losses import one_vs_all
+from recollect.models import MODELS
+from recollect.recipes import RECIPES, check_predict, parse_recipe
+from recollect.training import Training
+
+SIZES = {"entity": 9, "predicate": 3, "time": 20}
+EPISODIC = [name for name, model in MODELS.items() if model.has_form("episodic")]
+FORMS = pytest.mark.parametrize("form", ["episodic", "both"])
+BARE = Recipe(
+    loss="one-vs-all", reciprocal=True, optimizer="adagrad", learning_rate=0.1, l2=0, epochs=1, batch_size=1000
+)
+
+
+def first_step(model, facts: Facts, recipe: Recipe) -> dict[str, torch.Tensor]:
+    """The gradients of one step of all facts, read off Adagrad's sums of squares, with the sign of the move."""
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    training = Training(model, facts, recipe, generator=generator(3))
+    next(iter(training))
+    state = training.optimizer.state()
+    moved = {name: before[name] - value for name, value in model.state_dict().items()}
+    return {name: state[f"sum.{name}"].sqrt() * moved[name].sign() for name in before}
+
+
+def plain_loss(model, facts: Facts, recipe: Recipe) -> torch.Tensor:
+    """The objective in plain autograd: every fact asked both ways, one at a time."""
+    total = torch.zeros((), dtype=torch.float64)
+    inverse = Facts.from_columns(facts.o, facts.p + SIZES["predicate"], facts.s, facts.t)
+    for asked in (facts, inverse):
+        scores = torch.stack(
+            [model.score(asked.with_slot("o", entity)) for entity in range(SIZES["entity"])], dim=1
+        )  # by the equation, candidate by candidate
+        total = total + functional.cross_entropy(
+            scores, asked.o, reduction="sum", label_smoothing=recipe.label_smoothing
+        )
+        query = model.query(model.works(asked), "o")
+        rows = {slot: model.rows(slot) for slot in "so"}
+        squares = rows["s"][asked.s].square().sum() + query.square().sum() + rows["o"][asked.o].square().sum()
+        total = total + recipe.penalty * squares
+    before, _ = neighbours(SIZES["time"], model.spacings)
+    have = before >= 0
+    apart = model.time[have] - model.time[before[have]]
+    return (total + recipe.smoothness * apart.square().sum()) / len(facts)
+
+
+@pytest.mark.parametrize("name", EPISODIC)
+@FORMS
+@pytest.mark.parametrize("levels", [(1,), (0, 1, 3)])
+def test_the_first_step_is_down_the_whole_objective(name, form, levels):
+    model = random_model(name, form, 3, sizes=SIZES, reciprocal=True, levels=levels)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.3)
+    facts = random_facts(400, SIZES)  # every time has facts, so a batch of all of them is a whole gradient
+    assert len(facts.t.unique()) == SIZES["time"]
+    recipe = replace(BARE, levels=levels, penalty=0.02, smoothness=0.7, label_smoothing=0.15)
+    plain_loss(model, facts, recipe).backward()
+    wanted = {key: value.grad.clone() for key, value in model.named_parameters()}
+    for key, found in first_step(model, facts, recipe).items():
+        torch.testing.assert_close(found, wanted[key], rtol=1e-6, atol=1e-9, msg=lambda m, key=key: f"{key}: {m}")
+
+
+def test_smoothness_is_whole_after_an_epoch_of_rows_touched_one_by_one():
+    sizes = {"entity": 9, "predicate": 3, "time": 200}
+    facts = random_facts(900, sizes, seed=5)
+    facts = facts.with_slot("t", torch.cat([torch.arange(200), facts.t[200:]]))  # a time without facts has no part in it
+    recipe = replace(BARE, smoothness=0.5, batch_size=8, order="random", levels=(1, 7))
+    model = random_model("cont", "episodic", 2, sizes=sizes, reciprocal=True, levels=(1, 7))
+    training = Training(model, facts, recipe, generator=generator(3))
+    assert "time" in training.lazy
+    total = torch.zeros_like(model.time)
+    for piece in training._order().split(8):
+        batch = facts[piece]
+        rows = training._touched("time", batch, {})
+        grad = torch.zeros_like(model.time[rows])
+        training._add_roughness(grad, batch, rows)
+        total[rows] += grad * len(batch)  # a step's loss is a mean, the objective a sum
+    before, _ = neighbours(sizes["time"], (1, 7))
+    have, table = before >= 0, model.time.detach().clone().requires_grad_()
+    (0.5 * (table[have] - table[before[have]]).square().sum()).backward()
+    torch.testing.assert_close(total.detach(), table.grad)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("budget", [1, 2**20])
+def test_label_smoothing_is_pytorchs(smoothing, budget):
+    g = generator(1)
+    query = torch.randn(5, 4, dtype=torch.float64, generator=g, requires_grad=True)
+    table = torch.randn(7, 4, dtype=torch.float64, generator=g, requires_grad=True)
+    which, answer = torch.tensor([0, 0, 3, 4, 4, 4]), torch.tensor([1, 2, 6, 0, 0, 5])
+    weight = torch.tensor([1.0, 2, 0.5, 1, 3, 1], dtype=torch.float64)
+    ours = one_vs_all(query, table, which, answer, weight, smoothing=smoothing, budget=budget)
+    logits = (query @ table.T)[which]
+    each = functional.cross_entropy(logits, answer, reduction="none", label_smoothing=smoothing)
+    theirs = (each * weight).sum()
+    torch.testing.assert_close(ours, theirs)
+    for a, b in zip(
+        torch.autograd.grad(ours, (query, table)), torch.autograd.grad(theirs, (query, table)), strict=True
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_dropout_leaves_the_expected_query_and_is_drawn_from_the_generator():
+    model = random_model("complex", "episodic", 3, sizes=SIZES, reciprocal=True)
+    recipe = replace(BARE, dropout=0.25)
+    training = Training(model, random_facts(20, SIZES), recipe, generator=generator(3))
+    query = torch.ones(4000, 10, dtype=torch.float64)
+    dropped = training._dropped(query)
+    assert set(dropped.unique().tolist()) == {0.0, 1 / 0.75}
+    assert dropped.mean().item() == pytest.approx(1, abs=0.02)
+    training.generator.manual_seed(3)
+    assert torch.equal(training._dropped(query), dropped)
+
+
+def test_levels_of_one_day_are_the_plain_model():
+    plain = random_model("cont", "both", 3, sizes=SIZES)
+    levelled = random_model("cont", "both", 3, sizes=SIZES, levels=(0, 1))
+    weights = plain.state_dict()
+    shift = torch.randn(1, 3, 3, 3, dtype=torch.float64, generator=generator(4))
+    levelled.load_state_dict(weights | {"time": torch.cat([shift, weights["time"] - shift])})
+    facts = random_facts(50, SIZES)
+    for slot in "spot":
+        torch.testing.assert_close(levelled.score_against(facts, slot), plain.score_against(facts, slot))
+    torch.testing.assert_close(levelled.plain().time, plain.time)
+
+
+@pytest.mark.parametrize("spacings", [(1,), (0,), (3,), (0, 1, 4, 7), (50,)])
+def test_knots_interpolate(spacings):
+    levels = Levels.of(20, spacings)
+    weights = levels.mixing(torch.arange(20), torch.zeros(1, dtype=torch.float64))
+    assert weights.shape == (20, levels.count)
+    torch.testing.assert_close(weights.sum(dim=1), torch.full((20,), float(len(spacings)), dtype=torch.float64))
+    assert bool((weights.sum(dim=0) > 0).all()) or 50 in spacings  # no knot but the last of a long level is idle
+    knots = torch.randn(levels.count, 2, dtype=torch.float64, generator=generator(2))
+    times = torch.tensor([3, 3, 0, 19])
+    torch.testing.assert_close(levels.rows(knots, times), weights[times] @ knots)
+    used = levels.touched(times)
+    assert torch.equal(used, weights[times].sum(dim=0).nonzero()[:, 0])
+    part = levels.part(times, used)
+    torch.testing.assert_close(part.rows(knots[used], torch.arange(4)), weights[times] @ knots)
+
+
+@pytest.mark.parametrize("name", EPISODIC)
+def test_every_model_learns_the_world_with_it(small_world, name):
+    recipe = replace(RECIPES["modern"], epochs=20, validate_every=10, batch_size=256)
+    memory = Memory.learn(small_world, model=name, rank=8, form="both", recipe=recipe)
+    assert memory.evaluate("test", "so")["filtered"]["entity"]["mrr"] > 0.8
+
+
+def test_a_run_resumes_bit_for_bit_with_every_ingredient(small_world, tmp_path):
+    predict = {"s": 1.0, "o": 1.0, "p": 0.3, "t": 0.2}
+    recipe = replace(RECIPES["modern"], epochs=2, validate_every=1, predict=predict, batch_size=200)
+
+    def fresh() -> Learning:
+        return Learning(small_world, model="cont", rank=3, recipe=recipe, form="both")
+
+    whole = fresh()
+    list(whole)
+    cut = fresh()
+    for i, _ in enumerate(cut):
+        if i == 7:
+            cut.keep(tmp_path / "run")
+            break
+    again = fresh()
+    again.resume_(tmp_path / "run")
+    list(again)
+    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_memory_of_it_is_saved_and_read(small_world, tmp_path):
+    recipe = replace(RECIPES["modern"], epochs=2, validate_every=1, batch_size=256)
+    memory = Memory.learn(small_world, model="tucker", rank=4, form="both", recipe=recipe)
+    memory.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.model.spec() == memory.model.spec()
+    assert (again.model.reciprocal, again.model.spacings) == (True, (1, 5, 25))
+    facts = small_world.split("test")
+    for slot in "spot":
+        assert torch.equal(memory.model.score_against(facts, slot), again.model.score_against(facts, slot))
+    told = memory.know(predicate=small_world.predicates.labels[0], top=3)
+    assert told.equals(again.know(predicate=small_world.predicates.labels[0], top=3))
+
+
+def test_recipes_come_from_files(tmp_path):
+    file = tmp_path / "found.json"
+    wanted = replace(RECIPES["modern"], penalty=0.123, levels=(2, 9))
+    file.write_text(json.dumps({"recipe": wanted.told(), "best": 1}))
+    assert parse_recipe(str(file)) == wanted
+    file.write_text(json.dumps(wanted.told()))
+    assert parse_recipe(str(file)) == wanted
+    file.write_text('{"speed": 3}')
+    with pytest.raises(UserError, match="not the settings of a recipe"):
+        parse_recipe(str(file))
+
+
+def test_predict_is_read_in_every_way():
+    assert check_predict("object,subject") == {"s": 1.0, "o": 1.0}
+    assert check_predict({"time": 0.5, "s": 0}) == {"t": 0.5}
+    for wrong in ({"s": -1}, {"s": float("nan")}):
+        with pytest.raises(UserError, match="weighs its slots by numbers from 0"):
+            check_predict(wrong)
+
+
+def test_a_slot_weighs_as_told():
+    facts = random_facts(60, SIZES)
+
+    def grads(predict: dict[str, float]) -> torch.Tensor:
+        model = random_model("distmult", "episodic", 3, sizes=SIZES)
+        recipe = replace(BARE, reciprocal=False, predict=predict)
+        return first_step(model, facts, recipe)["time"]
+
+    together = grads({"o": 1.0, "t": 0.25})
+    torch.testing.assert_close(together, grads({"o": 1.0}) + 0.25 * grads({"t": 1.0}))
+
+
+def loop_baseline(learned: list, sizes: dict, fact: tuple, slot: int, decay: float) -> list[float]:
+    kinds, n = ("entity", "predicate", "entity", "time"), len(learned)
+    scores = []
+    for candidate in range(sizes[kinds[slot]]):
+        total = second = third = 0.0
+        for known in learned:
+            same = all(known[i] == fact[i] for i in range(3) if i != slot)
+            at = candidate if slot == 3 else fact[3]
+            if same and (slot == 3 or known[slot] == candidate):
+                total += (1 + abs(at - known[3])) ** -decay
+            if known[slot] == candidate:
+                third += 1 / (n + 1)
+                second += (known[1] == fact[1]) / (n + 1) if slot != 1 else 0
+        scores.append(total + 1e-5 * second + 1e-10 * third)
+    return scores
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.0])
+@pytest.mark.parametrize("slot", "spot")
+def test_baselines_count_as_a_loop_does(slot, decay):
+    facts = random_facts(300, {"entity": 4, "predicate": 2, "time": 6})
+    sizes = {"entity": 4, "predicate": 2, "time": 6}
+    asked = random_facts(10, sizes, seed=9)
+    found = Baseline(facts, sizes, decay=decay).score_against(asked, slot)
+    wanted = [
+        loop_baseline(facts.ids.tolist(), sizes, tuple(fact), "spot".index(slot), decay) for fact in asked.ids.tolist()
+    ]
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
+    some = torch.tensor([1, 0])
+    scorer = Baseline(facts, sizes, decay=decay)
+    torch.testing.assert_close(scorer.score_against(asked, slot, some), found[:, some])
+    assert len(Known(facts, sizes).facts) == 300
