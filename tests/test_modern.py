@@ -18,7 +18,7 @@ from recollect.levels import Levels, neighbours
 from recollect.losses import one_vs_all
 from recollect.models import MODELS
 from recollect.recipes import RECIPES, check_predict, parse_recipe
-from recollect.training import Training
+from recollect.training import Epoch, Training
 
 SIZES = {"entity": 9, "predicate": 3, "time": 20}
 EPISODIC = [name for name, model in MODELS.items() if model.has_form("episodic")]
@@ -79,7 +79,9 @@ def test_the_first_step_is_down_the_whole_objective(name, form, levels):
 def test_smoothness_is_whole_after_an_epoch_of_rows_touched_one_by_one():
     sizes = {"entity": 9, "predicate": 3, "time": 200}
     facts = random_facts(900, sizes, seed=5)
-    facts = facts.with_slot("t", torch.cat([torch.arange(200), facts.t[200:]]))  # a time without facts has no part in it
+    facts = facts.with_slot(
+        "t", torch.cat([torch.arange(200), facts.t[200:]])
+    )  # a time without facts has no part in it
     recipe = replace(BARE, smoothness=0.5, batch_size=8, order="random", levels=(1, 7))
     model = random_model("cont", "episodic", 2, sizes=sizes, reciprocal=True, levels=(1, 7))
     training = Training(model, facts, recipe, generator=generator(3))
@@ -165,7 +167,7 @@ def test_every_model_learns_the_world_with_it(small_world, name):
 
 def test_a_run_resumes_bit_for_bit_with_every_ingredient(small_world, tmp_path):
     predict = {"s": 1.0, "o": 1.0, "p": 0.3, "t": 0.2}
-    recipe = replace(RECIPES["modern"], epochs=2, validate_every=1, predict=predict, batch_size=200)
+    recipe = replace(RECIPES["modern"], epochs=2, validate_every=1, predict=predict, batch_size=200, average=2)
 
     def fresh() -> Learning:
         return Learning(small_world, model="cont", rank=3, recipe=recipe, form="both")
@@ -173,10 +175,11 @@ def test_a_run_resumes_bit_for_bit_with_every_ingredient(small_world, tmp_path):
     whole = fresh()
     list(whole)
     cut = fresh()
-    for i, _ in enumerate(cut):
-        if i == 7:
+    for record in cut:
+        if cut.training.epoch == 1 and not isinstance(record, Epoch):  # in the midst of the second epoch
             cut.keep(tmp_path / "run")
             break
+    assert cut.training.mean
     again = fresh()
     again.resume_(tmp_path / "run")
     list(again)
@@ -262,3 +265,20 @@ def test_baselines_count_as_a_loop_does(slot, decay):
     scorer = Baseline(facts, sizes, decay=decay)
     torch.testing.assert_close(scorer.score_against(asked, slot, some), found[:, some])
     assert len(Known(facts, sizes).facts) == 300
+
+
+def test_the_mean_of_weights_is_of_all_epochs_then_of_the_last(small_world):
+    recipe = replace(RECIPES["modern"], epochs=5, validate_every=9, average=3, batch_size=512)
+    learning = Learning(small_world, model="complex", rank=3, recipe=recipe)
+    kept, mean = [], None
+    for record in learning:
+        if isinstance(record, Epoch):
+            kept.append(learning.model.entity.detach().double().clone())
+            mean = kept[-1] if mean is None else mean + (kept[-1] - mean) * max(1 / len(kept), 1 / 3)
+            if len(kept) == 3:
+                torch.testing.assert_close(mean, torch.stack(kept).mean(dim=0))
+    torch.testing.assert_close(learning.training.mean["entity"].double(), mean, rtol=1e-5, atol=1e-6)
+    assert torch.equal(learning.training.best["entity"], learning.training.mean["entity"])  # what was validated
+    assert torch.equal(learning.model.entity.double(), kept[-1])
+    learning.training.finish_()
+    assert torch.equal(learning.model.entity, learning.training.mean["entity"])

@@ -54,15 +54,17 @@ class Search:
         known = {name: self.graph.splits[name] for name in ("train", "valid")}
         object.__setattr__(self, "graph", self.graph.with_splits(known))
 
-    def run(self, minutes: float, tell: Callable[[str, float], None] | None = None) -> dict[str, Any]:
-        """Try settings until the time is over; writes and returns what was found."""
+    def run(
+        self, minutes: float, tell: Callable[[str, float], None] | None = None, *, runs: int | None = None
+    ) -> dict[str, Any]:
+        """Try settings until the time is over, or so many; writes and returns what was found."""
         if not (math.isfinite(minutes) and minutes > 0):
             raise UserError(f"a budget is a number of minutes above 0; got {minutes}")
         optuna = find_optuna()
         study = self._study(optuna)
         end, trials = time.monotonic() + 60 * minutes, list(_trials(study))
         count, best = len(trials), max((trial["valid_mrr"] for trial in trials), default=0.0)
-        while time.monotonic() < end:
+        while time.monotonic() < end and (runs is None or count < len(trials) + runs):
             count += 1
             doing = f"run {count}" + (f", best valid MRR {best:.3f}" if best else "")
 

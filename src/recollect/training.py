@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +117,7 @@ class Training:
         self.best_epoch = 0
         self.stale = 0  # validations since the best
         self.best: dict[str, Tensor] = {}
+        self.mean: dict[str, Tensor] = {}  # of the weights after every epoch, the last ones counting most
 
     @property
     def finished(self) -> bool:
@@ -138,14 +139,14 @@ class Training:
             yield self._end_epoch()
 
     def finish_(self) -> None:
-        """Put the best weights into the model; the last ones when nothing was validated."""
-        if self.best:
-            self.model.load_state_dict(self.best)
+        """Put the best weights into the model; the last ones, or their mean, when nothing was validated."""
+        self.model.load_state_dict(self.best or self.mean, strict=bool(self.best))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that the next record depends on: tensors and plain values."""
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        tensors |= {f"mean.{name}": value for name, value in self.mean.items()}
         tensors |= {f"optimizer.{name}": value for name, value in self.optimizer.state().items()}
         tensors |= {"generator": self.generator.get_state(), "order": self.order_state}
         return tensors, {name: getattr(self, name) for name in PLAIN}
@@ -158,6 +159,7 @@ class Training:
 
         self.model.load_state_dict(under("model."))
         self.best = {name: value.to(self.model.device) for name, value in under("best.").items()}
+        self.mean = {name: value.to(self.model.device) for name, value in under("mean.").items()}
         self.optimizer.restore_(under("optimizer."))
         self.generator.set_state(tensors["generator"])
         self.order_state = tensors["order"]
@@ -358,12 +360,38 @@ class Training:
         self.epoch += 1
         self.optimizer.settle_()
         loss, self.batch, self.loss_sum = self.loss_sum / len(self.facts), 0, 0.0
+        if self.recipe.average:
+            self._average()
         mrr, best = None, False
         if self.validate and (self.epoch % self.recipe.validate_every == 0 or self.epoch == self.recipe.epochs):
-            mrr = self.validate()
-            best = self.best_mrr is None or mrr > self.best_mrr
+            with self._averaged():
+                mrr = self.validate()
+                best = self.best_mrr is None or mrr > self.best_mrr
+                if best:
+                    self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
             self.stale = 0 if best else self.stale + 1
             if best:
                 self.best_mrr, self.best_epoch = mrr, self.epoch
-                self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
         return Epoch(self.epoch, loss, mrr, best)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Bring the mean up to the epoch that has ended: of all epochs at first, then of about the last `average`."""
+        share = max(1 / self.epoch, 1 / self.recipe.average)
+        for name, parameter in self.learned.items():
+            if name in self.mean:
+                self.mean[name].lerp_(parameter, share)
+            else:
+                self.mean[name] = parameter.detach().clone()
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The model has the mean weights meanwhile, where there are any."""
+        last = {name: self.learned[name].data for name in self.mean}
+        for name, value in self.mean.items():
+            self.learned[name].data = value
+        try:
+            yield
+        finally:
+            for name, value in last.items():
+                self.learned[name].data = value
