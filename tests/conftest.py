@@ -20,6 +20,7 @@ settings.load_profile("recollect")
 
 SIZES = {"entity": 5, "predicate": 3, "time": 4}
 FORMED = [(name, form) for name, model in MODELS.items() for form in FORMS if model.has_form(form)]
+ALONE = [(name, form) for name, form in FORMED if form != "both"]  # of one equation
 
 
 @pytest.fixture(autouse=True, scope="session")

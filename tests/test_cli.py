@@ -71,7 +71,7 @@ def test_train_evaluate_recall(run, memory):
 def test_models_and_data(run, events):
     code, out, _ = run("models", "--json")
     assert code == 0
-    assert {row["model"]: row["forms"] for row in json.loads(out)}["cont"] == "episodic"
+    assert {row["model"]: row["forms"] for row in json.loads(out)}["cont"] == "episodic semantic both"
     assert "G_t[i,j,k]" in run("models")[1]
     listed = {row["name"]: row for row in json.loads(run("data", "list", "--json")[1])}
     assert listed["world"]["here"] == "here"

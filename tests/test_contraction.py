@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conftest import FORMED, generator, random_facts, random_model
+from conftest import ALONE, generator, random_facts, random_model
 from recollect import Facts
 from recollect import contraction as contraction_module
 from recollect import models as models_module
@@ -18,9 +18,9 @@ from recollect.indicator import Indicator
 from recollect.models import MODELS, TensorModel
 from test_contract import UNEQUAL
 
-EACH = pytest.mark.parametrize(("name", "form"), FORMED)
+EACH = pytest.mark.parametrize(("name", "form"), ALONE)
 DIRECTED = pytest.mark.parametrize(
-    ("name", "form", "slot"), [(n, f, s) for n, f in FORMED for s in ("spot" if f == "episodic" else "spo")]
+    ("name", "form", "slot"), [(n, f, s) for n, f in ALONE for s in ("spot" if f == "episodic" else "spo")]
 )
 FEW = settings(max_examples=3)  # of each model, form and slot
 
@@ -140,7 +140,7 @@ def test_scores_of_corruptions_are_the_plain_sum(name, form, case, first, told):
 def test_a_wide_slot_meets_its_candidates_before_a_query_is_made(name, form, slot, case, size):
     model, facts = build(name, form, case)
     ids = some_ids(model, slot, size)
-    got = model.contraction(facts).against(slot, model.get_parameter(KINDS[slot])[ids])
+    got = model.works(facts)[""].against(slot, model.get_parameter(KINDS[slot])[ids])
     assert_same(model, got, plain_against(model, facts, slot, ids.expand(len(facts), -1)))
 
 
@@ -148,13 +148,13 @@ def test_a_wide_slot_meets_its_candidates_before_a_query_is_made(name, form, slo
 def test_queries_of_several_slots_share_their_work(name, form):
     model = random_model(name, form)
     facts = random_facts(150)
-    work = model.contraction(facts)
+    works = model.works(facts)
     for slot in model.indicator.slots:
         if not model.is_wide(slot):
-            query = model.query(work, slot)
-            alone = model.query(model.contraction(facts), slot)
+            query = model.query(works, slot)
+            alone = model.query(model.works(facts), slot)
             torch.testing.assert_close(query, alone)
-    torch.testing.assert_close(_real(work.score()), plain_scores(model, facts))
+    torch.testing.assert_close(_real(works[""].score()), plain_scores(model, facts))
 
 
 @pytest.mark.parametrize("name", ["tucker", "cont"])
@@ -183,16 +183,16 @@ def test_a_piece_is_as_small_as_its_work_must_be(monkeypatch):
     """The work of a piece, counted again for its own facts, fits."""
     sizes = {"entity": 300, "predicate": 40, "time": 50}
     model, facts = random_model("cont", "episodic", 4, sizes=sizes), random_facts(400, sizes)
-    numbers = model.contraction(facts).numbers("o")
+    numbers = model.works(facts)[""].numbers("o")
     made: list[int] = []
     monkeypatch.setattr(models_module, "WORK_BYTES", numbers * 8 // 5)
-    contraction = model.contraction
+    works = model.works
 
-    def counted(facts: Facts, counts: None = None) -> Contraction:
+    def counted(facts: Facts, counts: None = None) -> dict[str, Contraction]:
         made.append(len(facts))
-        return contraction(facts, counts)
+        return works(facts, counts)
 
-    monkeypatch.setattr(model, "contraction", counted)
+    monkeypatch.setattr(model, "works", counted)
     with torch.no_grad():
         model.score_against(facts, "o")
     assert made[0] == sum(made[1:]) == 400
@@ -315,9 +315,9 @@ def test_the_cost_of_facts_falls_with_what_they_share():
     sizes = {"entity": 200, "predicate": 20, "time": 500}
     model, facts = random_model("cont", "episodic", 8, sizes=sizes), random_facts(400, sizes)
     few = facts.with_slot("t", facts.t % 4)
-    assert model.contraction(few).cost("so") < model.contraction(facts).cost("so") / 2
+    assert model.works(few)[""].cost("so") < model.works(facts)[""].cost("so") / 2
     # what one slot's query has made, the next one's finds
-    both, each = model.contraction(few).cost("so"), [model.contraction(few).cost(slot) for slot in "so"]
+    both, each = model.works(few)[""].cost("so"), [model.works(few)[""].cost(slot) for slot in "so"]
     assert max(each) < both < sum(each)
 
 

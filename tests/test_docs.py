@@ -48,7 +48,7 @@ def test_readme_python(events):
 def test_readme_commands(events, monkeypatch, capsys):
     commands = [line.partition("#")[0] for block in blocks("README.md", "") for line in block.splitlines()]
     commands = [shlex.split(line) for line in commands if line.startswith("recollect ")]
-    assert len(commands) == 10
+    assert len(commands) == 11
     for words in commands:
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as stopped:

@@ -86,10 +86,10 @@ def test_a_semantic_model_cannot_predict_times(recipe):
 
 def test_candidates_do_not_take_a_factors_place():
     model, facts = random_model("cont", "episodic"), random_facts(9)
-    work = model.contraction(facts)
+    work = model.works(facts)[""]
     work.against("t", model.time)
     assert work.score().shape == (9,)
-    work = model.contraction(facts)
+    work = model.works(facts)[""]
     work.score()
     assert work.against("t", model.time).shape == (9, 4)
 

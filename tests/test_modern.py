@@ -167,7 +167,7 @@ def test_every_model_learns_the_world_with_it(small_world, name):
 
 def test_a_run_resumes_bit_for_bit_with_every_ingredient(small_world, tmp_path):
     predict = {"s": 1.0, "o": 1.0, "p": 0.3, "t": 0.2}
-    recipe = replace(RECIPES["modern"], epochs=2, validate_every=1, predict=predict, batch_size=200, average=2)
+    recipe = replace(RECIPES["modern"], epochs=2, validate_every=1, predict=predict, batch_size=200)
 
     def fresh() -> Learning:
         return Learning(small_world, model="cont", rank=3, recipe=recipe, form="both")
@@ -267,18 +267,27 @@ def test_baselines_count_as_a_loop_does(slot, decay):
     assert len(Known(facts, sizes).facts) == 300
 
 
-def test_the_mean_of_weights_is_of_all_epochs_then_of_the_last(small_world):
-    recipe = replace(RECIPES["modern"], epochs=5, validate_every=9, average=3, batch_size=512)
+def test_an_epoch_counts_as_its_number_in_the_mean_of_weights(small_world):
+    recipe = replace(RECIPES["modern"], epochs=5, validate_every=9, batch_size=512)
     learning = Learning(small_world, model="complex", rank=3, recipe=recipe)
-    kept, mean = [], None
-    for record in learning:
-        if isinstance(record, Epoch):
-            kept.append(learning.model.entity.detach().double().clone())
-            mean = kept[-1] if mean is None else mean + (kept[-1] - mean) * max(1 / len(kept), 1 / 3)
-            if len(kept) == 3:
-                torch.testing.assert_close(mean, torch.stack(kept).mean(dim=0))
+    kept = [learning.model.entity.detach().double().clone() for record in learning if isinstance(record, Epoch)]
+    mean = sum(number * weights for number, weights in enumerate(kept, 1)) / 15
     torch.testing.assert_close(learning.training.mean["entity"].double(), mean, rtol=1e-5, atol=1e-6)
     assert torch.equal(learning.training.best["entity"], learning.training.mean["entity"])  # what was validated
     assert torch.equal(learning.model.entity.double(), kept[-1])
     learning.training.finish_()
     assert torch.equal(learning.model.entity, learning.training.mean["entity"])
+
+
+def test_few_knots_and_rows_touched_one_by_one():
+    """Fewer knots than times, a table updated row by row, and only some parameters learned."""
+    sizes = {"entity": 40, "predicate": 3, "time": 400}
+    facts = random_facts(300, sizes)
+    model = random_model("cont", "both", 2, sizes=sizes, reciprocal=True, levels=(4,))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    recipe = replace(BARE, levels=(4,), batch_size=6, smoothness=0.1, order="random")
+    training = Training(model, facts, recipe, generator=generator(1), learn={"time"})
+    assert "time" in training.lazy
+    list(training)
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"time"}

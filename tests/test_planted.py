@@ -15,8 +15,13 @@ from recollect.training import Training
 SIZES = {
     "episodic": {"entity": 40, "predicate": 5, "time": 8},
     "semantic": {"entity": 80, "predicate": 20, "time": 1},
+    "both": {"entity": 40, "predicate": 5, "time": 8},
 }
-RANK = {"episodic": 4, "semantic": 6}  # the planted tensors have rank 2; some slack lets descent get past saddles
+RANK = {
+    "episodic": 4,
+    "semantic": 6,
+    "both": 4,
+}  # the planted tensors have rank 2; some slack lets descent get past saddles
 
 
 def planted(name: str, form: str) -> tuple[dict[str, int], Facts]:

@@ -404,7 +404,7 @@ def models(as_json: Json = False) -> None:
         {
             "model": name,
             "equation": (model.__doc__ or "").strip().rstrip("."),
-            "forms": " ".join(form for form in FORMS if getattr(model, form)),
+            "forms": " ".join(form for form in FORMS if model.has_form(form)),
         }
         for name, model in MODELS.items()
     ]

@@ -46,7 +46,7 @@ class Recipe:
     penalty: float = 0.0  # of ‖a_s‖² + ‖q‖² + ‖a_o‖² beside the loss of each fact, q the query
     dropout: float = 0.0  # the part of a query's numbers that is left out
     label_smoothing: float = 0.0  # the part of an answer that all candidates share
-    average: int = 0  # epochs, about: the weights of the last ones are averaged; 0 takes them as they are
+    average: bool = False  # the mean of the weights after every epoch, each counting as its number, is what is kept
     time_rate: float = 1.0  # of the learning rate, that times take whose rows are cores
     avoid_known: bool = False  # corruptions may not be facts of the training split
     optimizer: str = "adam"
@@ -75,8 +75,6 @@ class Recipe:
         if self.reciprocal and (self.loss != "one-vs-all" or self.predict.get("s") != self.predict.get("o")):
             raise UserError("reciprocal predicates are for one-vs-all that predicts s and o alike; leave them out")
         positive = ("learning_rate", "time_rate")
-        if not isinstance(self.average, int) or self.average < 0:
-            raise UserError(f"average must be a whole number of epochs from 0; got {self.average}")
         for name in (*positive, "l2", "margin", "smoothness", "penalty", "dropout", "label_smoothing"):
             value = getattr(self, name)
             if not (math.isfinite(value) and (value > 0 or (value == 0 and name not in positive))):
@@ -139,6 +137,7 @@ RECIPES: dict[str, Recipe] = {
         penalty=5e-3,
         dropout=0.2,
         label_smoothing=0.1,
+        average=True,
         optimizer="adagrad",
         learning_rate=0.1,
         time_rate=0.2,

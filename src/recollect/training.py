@@ -117,7 +117,7 @@ class Training:
         self.best_epoch = 0
         self.stale = 0  # validations since the best
         self.best: dict[str, Tensor] = {}
-        self.mean: dict[str, Tensor] = {}  # of the weights after every epoch, the last ones counting most
+        self.mean: dict[str, Tensor] = {}  # of the weights after every epoch
 
     @property
     def finished(self) -> bool:
@@ -170,12 +170,9 @@ class Training:
 
     def _lazy(self, sample: Facts) -> frozenset[str]:
         """The kinds of which such a batch touches so few rows that their tables are updated row by row."""
-        touched: dict[str, Tensor] = {}
-        for slot in self.model.indicator.slots:
-            found = self._touched(KINDS[slot], self._both_ways(self.model.as_modelled(sample)), {})
-            touched[KINDS[slot]] = found
-        lazy = set()
-        for kind, ids in touched.items():
+        lazy, facts = set(), self._both_ways(self.model.as_modelled(sample))
+        for kind in {KINDS[slot] for slot in self.model.indicator.slots}:
+            ids = self._touched(kind, facts, {})
             predicted = self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict)
             if predicted and getattr(self.model, kind).numel() <= HUGE:
                 continue  # every row is a candidate
@@ -221,7 +218,7 @@ class Training:
         value, grads = self._gradients(rows, facts, corrupted)
         if self.recipe.smoothness and "time" in grads:
             self._add_roughness(grads["time"], batch, rows.get("time"))
-        touched = {table: rows[kind] for kind in rows for table in self.model.tables(kind)}
+        touched = {name: rows[kind] for kind in rows for name in self.model.tables(kind) if name in self.learned}
         for name, parameter in self.learned.items():
             if name not in touched:
                 parameter.grad = grads[name]
@@ -347,13 +344,13 @@ class Training:
         """The batch and its corruptions by their place among the touched rows."""
         corrupted = dict(corrupted)
         for kind, ids in rows.items():
-            place = torch.empty(len(getattr(self.model, kind)), dtype=torch.int64)
+            slots = [slot for slot in self.model.indicator.slots if KINDS[slot] == kind]
+            place = torch.empty(self.model.count(slots[0]), dtype=torch.int64)
             place[ids] = torch.arange(len(ids))
-            for slot in self.model.indicator.slots:
-                if KINDS[slot] == kind:
-                    batch = batch.with_slot(slot, place[batch.column(slot)])
-                    if slot in corrupted:
-                        corrupted[slot] = place[corrupted[slot]]
+            for slot in slots:
+                batch = batch.with_slot(slot, place[batch.column(slot)])
+                if slot in corrupted:
+                    corrupted[slot] = place[corrupted[slot]]
         return batch, corrupted
 
     def _end_epoch(self) -> Epoch:
@@ -376,8 +373,8 @@ class Training:
 
     @torch.no_grad()
     def _average(self) -> None:
-        """Bring the mean up to the epoch that has ended: of all epochs at first, then of about the last `average`."""
-        share = max(1 / self.epoch, 1 / self.recipe.average)
+        """Bring the mean Σ i w_i / Σ i of the weights after epochs i up to the one that has ended."""
+        share = 2 / (self.epoch + 1)
         for name, parameter in self.learned.items():
             if name in self.mean:
                 self.mean[name].lerp_(parameter, share)
