@@ -57,7 +57,10 @@ def _entry(model: str, rank: int, predicate: int | None = None, time: int | None
 BENCHMARKS = {
     "icews14": Benchmark(
         data="icews14",
-        entries=(_entry("cont", 100, 12, form="both", epochs=20, patience=9),),
+        entries=(
+            _entry("cont", 200, 12, form="both", epochs=24, patience=9),
+            _entry("cont", 100, 12, form="both", epochs=20, patience=9),
+        ),
         published=(
             ("ConT, as copied since 2019", 0.185),
             ("TNTComplEx, rank 156", 0.56),
