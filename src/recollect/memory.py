@@ -150,7 +150,7 @@ class Memory:
         """The projection as of a time, and how its scores become probabilities."""
         if self._projection is None:
             learned = self.graph.with_splits({"train": self.graph.split("train")})
-            self._projection = project(self.model.plain(), starts(learned), ends(learned), progress=progress)
+            self._projection = project(self.model, starts(learned), ends(learned), progress=progress)
         if time not in self._states:
             model = self._projection.at(time)
             seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]

@@ -79,7 +79,11 @@ def project(
     unseen: float = UNSEEN,
     progress: Callable[[float], None] | None = None,
 ) -> Projection:
-    """The projection whose rows of starts and ends are solved for in closed form; entities and predicates stay."""
+    """The projection whose rows of starts and ends are solved for in closed form; entities and predicates stay.
+
+    Of the form `both` the episodic equation is projected: what the static part says does not start or end.
+    """
+    model = model.plain()
     model.check_projectable()
     solved = []
     for i, facts in enumerate((starts, ends)):
