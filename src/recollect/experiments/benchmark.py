@@ -110,7 +110,7 @@ def run(name: str, lab: Lab) -> dict[str, Any]:
 
 def _small(entry: Entry) -> Entry:
     recipe = replace(entry.recipe, epochs=2, validate_every=1)
-    rank = Ranks.of(4)
+    rank = Ranks.of(max(2, entry.rank.entity // 25))
     return replace(entry, rank=rank, recipe=recipe, seeds=entry.seeds[:2])
 
 
