@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect.facts import KINDS, SLOTS, Facts, number
+from recollect.known import members
 
 DECAYS = {"frequency": 0.0, "recency": 1.0}
 SECOND, THIRD = 1e-5, 1e-10  # far below the least that one fact can say before
@@ -61,11 +62,8 @@ class Baseline:
             self._sorted[slot] = keys, self.facts[order]
         keys, learned = self._sorted[slot]
         wanted = number(facts, self.sizes, others)
-        start, stop = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
-        counts = stop - start
-        rows = torch.repeat_interleave(torch.arange(len(facts)), counts)
-        within = torch.arange(len(rows)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-        return rows, learned[start[rows] + within]
+        rows, places = members(torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True))
+        return rows, learned[places]
 
     def _counts(self, slot: str, by: str = "") -> Tensor:
         """The share of all facts that have each id of a slot, by another slot if told."""

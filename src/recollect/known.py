@@ -61,10 +61,8 @@ class Known:
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
         """Coordinates (row, id) of every known completion: fact `row` with `slot` set to `id` is true."""
         _, start, stop = self._span(facts, slot)
-        counts = stop - start
-        rows = torch.repeat_interleave(torch.arange(len(facts)), counts)
-        position = torch.arange(len(rows)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-        return rows, self._index(slot).codes[start[rows] + position] % self.size(slot)
+        rows, places = members(start, stop)
+        return rows, self._index(slot).codes[places] % self.size(slot)
 
     def contains(self, facts: Facts) -> Tensor:
         """Whether each fact is known: (B,) bool."""
@@ -86,6 +84,14 @@ class Known:
         skipped = torch.searchsorted(self._index(slot).gaps, keys[:, None] + nth, right=True) - start[:, None]
         full = (free == 0)[:, None]
         return torch.where(full, draw_other(facts, slot, self.size(slot), fraction), nth + skipped)
+
+
+def members(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
+    """Every place of spans [start, stop), and the span that each lies in: (n,) -> (m,), (m,)."""
+    counts = stop - start
+    rows = torch.repeat_interleave(torch.arange(len(start)), counts)
+    within = torch.arange(len(rows)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+    return rows, start[rows] + within
 
 
 def draw_other(facts: Facts, slot: str, size: int, fraction: Tensor) -> Tensor:

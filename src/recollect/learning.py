@@ -49,7 +49,6 @@ class Learning:
             raise UserError(f"unknown dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
         self.graph, self.seed = graph, seed
         self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
-        levels = self.recipe.levels if "t" in kind.equation(form).slots else (1,)
         check_fits(kind, graph.sizes, ranks, form, DTYPES[dtype], self.recipe)
         self.history: list[Epoch] = []
         generator = seeded(seed)
@@ -58,7 +57,7 @@ class Learning:
             ranks,
             form=form,
             reciprocal=self.recipe.reciprocal,
-            levels=levels,
+            levels=_levels(kind, form, self.recipe),
             dtype=DTYPES[dtype],
             device=_device(device, DTYPES[dtype]),
             generator=generator,
@@ -143,8 +142,7 @@ def check_fits(
     model: type[TensorModel], sizes: dict[str, int], ranks: Ranks, form: str, dtype: torch.dtype, recipe: Recipe
 ) -> None:
     """Refuse, before any memory is taken, a model whose weights and batches do not fit in it."""
-    levels = recipe.levels if "t" in model.equation(form).slots else (1,)
-    count = model.parameter_count(sizes, ranks, form, recipe.reciprocal, levels)
+    count = model.parameter_count(sizes, ranks, form, recipe.reciprocal, _levels(model, form, recipe))
     weights = count * dtype.itemsize * COPIES
     # the work of a batch and its gradients, and the candidates of each fact
     columns = sum(1 + count for count in recipe.drawn.values())
@@ -157,6 +155,11 @@ def check_fits(
             f"{model.__name__} with {ranks} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
             f"parameters, {batch:,} for a batch), and {free:,} are free; choose a lower rank or batch size"
         )
+
+
+def _levels(model: type[TensorModel], form: str, recipe: Recipe) -> tuple[int, ...]:
+    """A recipe's levels, where the model has times."""
+    return recipe.levels if "t" in model.equation(form).slots else (1,)
 
 
 def _device(name: str, dtype: torch.dtype) -> torch.device:

@@ -146,7 +146,7 @@ class Search:
         return learning.training.best_mrr
 
     def _about(self) -> dict[str, Any]:
-        about = {
+        return {
             "data": self.graph.fingerprint,
             "model": self.model,
             "form": self.form,
@@ -154,8 +154,6 @@ class Search:
             "recipe": self.recipe.told(),
             "seed": self.seed,
         }
-        plain: dict[str, Any] = json.loads(json.dumps(about))
-        return plain
 
     def _write(self, optuna: Any, study: Any) -> dict[str, Any]:
         trials = list(_trials(study))

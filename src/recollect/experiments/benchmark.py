@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from recollect.baselines import DECAYS, Baseline
@@ -153,14 +154,14 @@ def page(found: dict[str, Any], _folder: Path) -> str:
                 _ranks(first["rank"]),
                 f"{first['parameters']:,}",
                 f"**{mean_and_spread([test['mrr'] for test in tests])}**",
-                *(number(100 * _mean([test[key] for test in tests]), 1) for key in FIGURES[1:]),
-                number(_mean([row["valid_mrr"] for row in rows])),
+                *(number(100 * fmean([test[key] for test in tests]), 1) for key in FIGURES[1:]),
+                number(fmean([row["valid_mrr"] for row in rows])),
                 *(
-                    number(_mean([row["figures"][slot]["mrr"] for row in rows]) if slot in first["figures"] else None)
+                    number(fmean([row["figures"][slot]["mrr"] for row in rows]) if slot in first["figures"] else None)
                     for slot in ("predicate", "time")
                 ),
-                f"{_mean([row['best_epoch'] for row in rows]):.0f}",
-                f"{_mean([row['seconds'] for row in rows]) / 60:.0f}",
+                f"{fmean([row['best_epoch'] for row in rows]):.0f}",
+                f"{fmean([row['seconds'] for row in rows]) / 60:.0f}",
                 len(rows),
             ]
         )
@@ -192,7 +193,3 @@ def _published(figures: list[tuple[str, float]]) -> str:
 def _ranks(rank: dict[str, int]) -> str:
     own = [rank["entity"], *(rank[kind] for kind in ("predicate", "time"))]
     return str(own[0]) if len(set(own)) == 1 else " / ".join(map(str, own))
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
