@@ -16,8 +16,9 @@ import torch
 
 from conftest import ALONE, generator, random_facts, random_model
 from recollect import EpisodicGraph, Facts, Ranks, Recipe, current, ends, experiments, starts
+from recollect.bundle import write_text
 from recollect.experiments import as_of, lab, paper, projecting, rare, sizes, tables
-from recollect.experiments.lab import Lab, write_text
+from recollect.experiments.lab import Lab
 from recollect.known import Known
 from recollect.metrics import summarise
 from recollect.models import MODELS, ConT

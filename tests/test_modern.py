@@ -142,6 +142,23 @@ def test_levels_of_one_day_are_the_plain_model():
     torch.testing.assert_close(levelled.plain().time, plain.time)
 
 
+@pytest.mark.parametrize("name", EPISODIC)
+@pytest.mark.parametrize("count", [2, 19])
+def test_some_times_are_scored_as_among_all(name, count):
+    """Of few times the rows are made of knots first; of many, the scores."""
+    model = random_model(name, "both", 3, sizes=SIZES, levels=(1, 5))
+    facts, times = random_facts(30, SIZES), torch.randperm(20, generator=generator(2))[:count]
+    torch.testing.assert_close(model.score_against(facts, "t", times), model.score_against(facts, "t")[:, times])
+
+
+def test_only_cores_of_times_learn_at_a_rate_of_their_own(small_world):
+    def rates(name):
+        return Learning(small_world, model=name, rank=3, recipe=RECIPES["modern"]).training.optimizer.rates
+
+    assert rates("cont") == {"time": RECIPES["modern"].time_rate}
+    assert rates("complex") == rates("tree") == {}
+
+
 @pytest.mark.parametrize("spacings", [(1,), (0,), (3,), (0, 1, 4, 7), (50,)])
 def test_knots_interpolate(spacings):
     levels = Levels.of(20, spacings)

@@ -25,13 +25,27 @@ def test_it_finds_settings_that_a_recipe_is_read_from(small_world, tmp_path):
     told = []
     found = searching(small_world, tmp_path).run(60, lambda *words: told.append(words), runs=3)
     assert len(found["trials"]) == 3
-    assert found["trials"][0]["settings"] == {name: getattr(SHORT, name) for name in module.SPACE}  # the recipe itself
+    used = module.SPACE.keys() - {"time_rate"}
+    assert found["trials"][0]["settings"] == {name: getattr(SHORT, name) for name in used}  # the recipe itself
     assert found["best"]["valid_mrr"] == max(trial["valid_mrr"] for trial in found["trials"])
     assert json.loads((tmp_path / "search.json").read_text()) == json.loads(json.dumps(found))
     recipe = parse_recipe(str(tmp_path / "search.json"))
     assert recipe == replace(SHORT, **found["best"]["settings"])
     assert told[0][0] == "run 1"
     assert all(0 <= share <= 1 for _, share in told)
+
+
+@pytest.mark.parametrize(
+    ("model", "form", "unused"),
+    [
+        ("cont", "both", set()),
+        ("tree", "episodic", {"time_rate"}),
+        ("distmult", "semantic", {"time_rate", "smoothness"}),
+    ],
+)
+def test_only_what_matters_to_a_model_is_searched(small_world, tmp_path, model, form, unused):
+    search = searching(small_world, tmp_path, model=model, form=form)
+    assert search._space().keys() == module.SPACE.keys() - unused
 
 
 def test_it_goes_on_with_the_study_that_is_there(small_world, tmp_path):

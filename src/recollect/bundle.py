@@ -118,6 +118,14 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
 
 
+def write_text(file: Path, text: str) -> None:
+    """Replace a file in one step."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, file)
+
+
 def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> None:
     _write_tensors(folder / WEIGHTS, weights)
     frames = (

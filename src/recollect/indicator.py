@@ -82,6 +82,10 @@ class Indicator:
         """The latent axes of a slot, those of all its occurrences together."""
         return "".join(dict.fromkeys("".join(self.occurrences(slot))))
 
+    def order(self, slot: str) -> int:
+        """How many axes a row of a slot has: 1 is a vector, 3 the core of a time; 0 where there is no such slot."""
+        return max(map(len, self.occurrences(slot)), default=0)
+
     def equation(self, open: str | None = None) -> str:
         """The einsum of a score (B,), or of the query (B, axes) that waits for the open slot."""
         terms = ["B" + axes for slot, axes in self.factors if slot != open]

@@ -439,7 +439,8 @@ class TensorModel(nn.Module):
         """The candidates of a wide slot, for each equation that has it."""
         if slot == "t" and self.levels is not None and len(self.indicator.occurrences("t")) == 1:
             times = torch.arange(self.count("t")) if ids is None else ids.cpu()
-            return {"": Wide(self.lift("t", self.time), self.levels.mixing(times, self.time))}
+            if 2 * len(times) > len(self.time):  # of fewer times, rows are made of their knots first
+                return {"": Wide(self.lift("t", self.time), self.levels.mixing(times, self.time))}
         have = [prefix for prefix, indicator in self.equations.items() if slot in indicator.slots]
         return {prefix: Wide(self.lift(slot, self._taken(slot, prefix, ids))) for prefix in have}
 

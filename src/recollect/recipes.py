@@ -131,6 +131,7 @@ RECIPES: dict[str, Recipe] = {
     "paper": Recipe(),
     "modern": Recipe(
         loss="one-vs-all",
+        predict={"s": 1.0, "p": 0.25, "o": 1.0},
         reciprocal=True,
         levels=(1, 5, 25),
         smoothness=3.0,
@@ -142,6 +143,7 @@ RECIPES: dict[str, Recipe] = {
         learning_rate=0.1,
         time_rate=0.2,
         l2=0.0,
+        batch_size=512,
         epochs=40,
         validate_every=4,
         patience=2,

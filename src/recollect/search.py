@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from recollect.bundle import write_text
 from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
 from recollect.learning import Learning
-from recollect.models import Ranks
+from recollect.models import Ranks, parse_model
 from recollect.plots import bars
 from recollect.recipes import Recipe
 from recollect.training import Epoch
@@ -113,10 +114,11 @@ class Search:
 
     def _space(self) -> dict[str, tuple[float, float, bool]]:
         """The settings that matter to this model: a recipe leaves what it does not use at 0."""
-        space = {}
+        space, order = {}, parse_model(self.model).equation(self.form).order("t")
+        unused = {0: ("smoothness", "time_rate"), 1: ("time_rate",)}.get(order, ())
         for name, (low, high, log) in SPACE.items():
             value = getattr(self.recipe, name)
-            if value and (self.form != "semantic" or name not in ("smoothness", "time_rate")):
+            if value and name not in unused:
                 space[name] = (min(low, value), max(high, value), log)
         return space
 
@@ -170,7 +172,7 @@ class Search:
             "importance": _importance(optuna, study),
             "trials": trials,
         }
-        (self.folder / FOUND).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_text(self.folder / FOUND, json.dumps(found, indent=1) + "\n")
         if found["importance"]:
             bars(found["importance"], "What settings matter to validation MRR", "importance", self.folder / FIGURE)
         return found

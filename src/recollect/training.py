@@ -107,7 +107,7 @@ class Training:
             lr=recipe.learning_rate,
             decay=2 * recipe.l2 / len(facts),
             lazy=frozenset(table for kind in self.lazy for table in model.tables(kind)) & self.learned.keys(),
-            rates={"time": recipe.time_rate},
+            rates={"time": recipe.time_rate} if model.indicator.order("t") > 1 else {},
         )
         self.epoch = 0  # completed
         self.batch = 0  # completed in the running epoch

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from recollect.bundle import write_text
 from recollect.errors import UserError
 from recollect.experiments import as_of, benchmark, projecting, rare, sizes, tables
-from recollect.experiments.lab import Lab, Tell, commit, provenance, write_text
+from recollect.experiments.lab import Lab, Tell, commit, provenance
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from recollect.baselines import DECAYS, Baseline
+from recollect.episodes import split_randomly
 from recollect.experiments.lab import Lab
 from recollect.experiments.pages import markdown_table, mean_and_spread, number
 from recollect.experiments.paper import SHOWN
@@ -81,6 +82,7 @@ def run(name: str, lab: Lab) -> dict[str, Any]:
     if lab.ranks:
         entries = [replace(entry, rank=Ranks.of(rank)) for entry in entries for rank in lab.ranks]
     graph = lab.graph(data)
+    graph = graph if "valid" in graph.splits else split_randomly(graph)
     known = Known(graph.facts, graph.sizes)
     split = benchmark.split
     lab.expected = sum(len(entry.seeds) for entry in entries)

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from recollect.bundle import write_text
 from recollect.facts import EpisodicGraph
 from recollect.learning import Learning
 from recollect.models import Ranks
@@ -143,14 +144,6 @@ def commit() -> str | None:
     tracked = [*here, "ls-files", "--error-unmatch", __file__]  # not a checkout of something else around us
     told, ours = (subprocess.run(words, capture_output=True, text=True, check=False) for words in (named, tracked))
     return told.stdout.strip() if told.returncode == ours.returncode == 0 else None
-
-
-def write_text(file: Path, text: str) -> None:
-    """Replace a file in one step."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, file)
 
 
 def _file_name(name: str) -> str:
