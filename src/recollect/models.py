@@ -15,6 +15,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -32,6 +33,7 @@ FORMS = ("episodic", "semantic", "both")
 STATIC = "static_"  # begins the names of what the semantic equation has of its own in the form `both`
 Works = dict[str, Contraction]  # by equation
 QUERIES = 16384  # facts whose queries are made at a time
+WIDE = 2**20  # numbers of candidates whose rows are matrices or more, at a time
 WORK_BYTES = 32 * 2**20  # without gradients, facts are scored in pieces whose factors fit in this
 
 
@@ -304,8 +306,7 @@ class TensorModel(nn.Module):
             )
         if self.is_wide(slot):
             wide = self._wide(slot, candidates)
-            count = self.sizes[KINDS[slot]] if candidates is None else len(candidates)
-            return self._in_pieces(facts, count, slot, lambda works, _: self._against_wide(works, slot, wide), wide)
+            return _sum([self._against_wide(facts, prefix, slot, wide.get(prefix)) for prefix in self.equations])
         shared = self.rows(slot, candidates)
         return self._in_pieces(facts, len(shared), slot, lambda works, _: self.query(works, slot) @ shared.T)
 
@@ -444,15 +445,21 @@ class TensorModel(nn.Module):
         have = [prefix for prefix, indicator in self.equations.items() if slot in indicator.slots]
         return {prefix: Wide(self.lift(slot, self._taken(slot, prefix, ids))) for prefix in have}
 
-    def _against_wide(self, works: Works, slot: str, wide: Mapping[str, Wide]) -> Tensor:
-        scores = []
-        for prefix, work in works.items():
-            if prefix not in wide:
-                scores.append(_real(work.score())[:, None])
-                continue
-            found = work.against(slot, wide[prefix].rows)
-            scores.append(found if (mixing := wide[prefix].mixing) is None else found @ mixing.T)
-        return _sum(scores)
+    def _against_wide(self, facts: Facts, prefix: str, slot: str, wide: Wide | None) -> Tensor:
+        """θ by one equation of each fact with each candidate of a wide slot; (B, 1) where it has no such slot."""
+        if wide is None:
+            return self._in_pieces(facts, 1, None, lambda works, _: _real(works[prefix].score())[:, None])
+        rows = wide.rows
+        if torch.is_grad_enabled():
+            scores = self.works(facts)[prefix].against(slot, rows)
+        else:  # some candidates at a time, which stay in a cache until all facts have met them
+            some = max(1, WIDE // rows[0].numel())
+            scores = torch.empty(len(facts), len(rows), dtype=self.dtype, device=self.device)
+            for start in range(0, len(rows), some):
+                block = rows[start : start + some]
+                met = partial(_meet, prefix, slot, block)
+                scores[:, start : start + some] = self._in_pieces(facts, len(block), slot, met, block)
+        return scores if wide.mixing is None else scores @ wide.mixing.T
 
     def count(self, slot: str) -> int:
         """How many ids a slot's factors may have: inverse predicates are among them, knots of times are not."""
@@ -481,14 +488,15 @@ class TensorModel(nn.Module):
         columns: int,
         slot: str | None,
         scores: Callable[[Works, slice], Tensor],
-        wide: Mapping[str, Wide] | None = None,
+        wide: Tensor | None = None,
     ) -> Tensor:
         """The scores of facts, at once or, without gradients, in pieces whose work fits in WORK_BYTES."""
         works, n = self.works(facts), len(facts)
         pieces = 1
         if not torch.is_grad_enabled():
-            against = {prefix: value.rows for prefix, value in (wide or {}).items()}
-            numbers = sum(work.numbers(slot, against.get(prefix)) for prefix, work in works.items())
+            numbers = sum(
+                work.numbers(slot, wide if slot and slot in work.indicator.slots else None) for work in works.values()
+            )
             pieces = min(n, -(-numbers * self.dtype.itemsize // WORK_BYTES))
         if pieces <= 1:
             return scores(works, slice(None))
@@ -640,6 +648,10 @@ def _beside(parts: list[Tensor]) -> Tensor:
 
 def _real(theta: Tensor) -> Tensor:
     return theta.real if theta.is_complex() else theta
+
+
+def _meet(prefix: str, slot: str, candidates: Tensor, works: Works, _: slice) -> Tensor:
+    return works[prefix].against(slot, candidates)
 
 
 def _made(facts: Facts, slot: str, candidates: Tensor) -> Facts:
