@@ -17,7 +17,7 @@ import torch
 from conftest import ALONE, generator, random_facts, random_model
 from recollect import EpisodicGraph, Facts, Ranks, Recipe, current, ends, experiments, starts
 from recollect.bundle import write_text
-from recollect.experiments import as_of, lab, paper, projecting, rare, sizes, tables
+from recollect.experiments import as_of, benchmark, lab, paper, projecting, rare, sizes, tables
 from recollect.experiments.lab import Lab
 from recollect.known import Known
 from recollect.metrics import summarise
@@ -495,3 +495,27 @@ def test_a_model_that_reconstructs_everything_knows_what_holds(small_world, tmp_
     assert point["closed"]["starts time mrr"] == point["closed"]["ends time mrr"] == pytest.approx(1)
     assert point["closed"]["start-end"]["auprc"] == pytest.approx(1)
     assert point["closed"]["start"]["auprc"] < 0.8
+
+
+@one_worker
+def test_a_line_of_a_benchmark_is_the_mean_of_its_seeds(done, tmp_path):
+    found = done.found("benchmark-icews14")
+    row = found["rows"][0]
+    again = json.loads(json.dumps(row)) | {"seed": 1, "valid_mrr": row["valid_mrr"] + 0.2}
+    row["figures"]["entity"]["mrr"], again["figures"]["entity"]["mrr"] = 0.25, 0.75
+    line = next(
+        line for line in benchmark.page({**found, "rows": [row, again]}, tmp_path).splitlines() if "ConT" in line
+    )
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[3] == f"**0.500 ± {2**-1.5:.3f}**"
+    assert cells[7] == f"{row['valid_mrr'] + 0.1:.3f}"
+    assert cells[-1] == "2"
+
+
+@one_worker
+def test_what_a_benchmark_does_not_recall_is_not_told(done):
+    rows = done.found("benchmark-icews05-15")["rows"]
+    assert "predicate" in rows[0]["figures"]
+    assert "time" not in rows[0]["figures"]
+    static = next(row for row in done.found("ablation-icews14")["rows"] if row["form"] == "semantic")
+    assert "time" not in static["figures"]

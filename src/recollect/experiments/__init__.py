@@ -41,6 +41,13 @@ EXPERIMENTS: dict[str, Experiment] = {
     "projection": Experiment("From episodic to semantic memory", 80, projecting.run, projecting.page),
     "as-of": Experiment("What held at every past time", 6, as_of.run, as_of.page),
     "benchmark-icews14": Experiment("ICEWS14, modern recipe", 80, partial(benchmark.run, "icews14"), benchmark.page),
+    "ablation-icews14": Experiment(
+        "What each ingredient of the modern recipe adds", 80, partial(benchmark.run, "ablation-icews14"), benchmark.page
+    ),
+    "recipes-icews": Experiment("Two recipes, ICEWS", 60, partial(benchmark.run, "icews-countries"), benchmark.page),
+    "recipes-gdelt": Experiment(
+        "Two recipes, GDELT", 60, partial(benchmark.run, "gdelt2012-countries"), benchmark.page
+    ),
     "benchmark-icews05-15": Experiment(
         "ICEWS05-15, modern recipe", 180, partial(benchmark.run, "icews05-15"), benchmark.page
     ),
