@@ -14,8 +14,10 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,8 +63,14 @@ class TNTComplEx(nn.Module):
         return self(s, p, facts.t)[0]
 
 
-def textbook(graph: EpisodicGraph, size: int, batch: int, weight: float) -> tuple[TNTComplEx, Iterator[int]]:
-    """The model, and its training: yields the epochs that are complete after every batch."""
+@dataclass(frozen=True)
+class Contender:
+    scorer: Any
+    weights: Callable[[], AbstractContextManager[None]]  # with which it is validated
+    steps: Iterator[int]  # the epochs that are complete, after every batch
+
+
+def textbook(graph: EpisodicGraph, size: int, batch: int, weight: float) -> Contender:
     torch.manual_seed(0)
     model = TNTComplEx(graph.sizes, size)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
@@ -85,19 +93,19 @@ def textbook(graph: EpisodicGraph, size: int, batch: int, weight: float) -> tupl
                 optimizer.step()
                 yield epoch + (number == len(pieces))
 
-    return model, batches()
+    return Contender(model, nullcontext, batches())
 
 
-def ours(graph: EpisodicGraph, model: str, form: str) -> tuple[object, Iterator[int]]:
+def ours(graph: EpisodicGraph, model: str, form: str) -> Contender:
     """The benchmark's own entry of a model; it never validates by itself."""
     entry = next(e for e in BENCHMARKS["icews14"].entries if (e.model, e.form) == (model, form))
     recipe = replace(entry.recipe, epochs=10**6, validate_every=10**6)
     alone = graph.with_splits({"train": graph.split("train")})
     learning = Learning(alone, model=model, rank=entry.rank, recipe=recipe, form=form)
-    return learning.model, (record.epoch for record in learning)
+    return Contender(learning.model, learning.training.averaged, (record.epoch for record in learning))
 
 
-def race(graph: EpisodicGraph, contenders: dict[str, tuple[object, Iterator[int]]], goal: float, slice_: float) -> dict:
+def race(graph: EpisodicGraph, contenders: dict[str, Contender], goal: float, slice_: float) -> dict:
     """Train in turn, a slice of seconds each, and validate after every epoch until the goal is reached."""
     valid = graph.split("valid")
     known = Known(Facts.concat([graph.split("train"), valid]), graph.sizes)
@@ -105,16 +113,18 @@ def race(graph: EpisodicGraph, contenders: dict[str, tuple[object, Iterator[int]
     epochs = dict.fromkeys(contenders, 0)
     while waiting := [name for name in contenders if told[name]["reached"] is None]:
         for name in waiting:
-            scorer, steps = contenders[name]
+            contender = contenders[name]
             turn = time.perf_counter()
             while True:
-                done = next(steps)
+                done = next(contender.steps)
                 if done > epochs[name] or time.perf_counter() - turn > slice_:
                     break
             told[name]["seconds"] += time.perf_counter() - turn
             if done > epochs[name]:
                 epochs[name] = done
-                mrr = summarise([rank(scorer, valid, slot, known=known)["filtered"] for slot in "so"])["mrr"]
+                with contender.weights():
+                    ranks = [rank(contender.scorer, valid, slot, known=known)["filtered"] for slot in "so"]
+                mrr = summarise(ranks)["mrr"]
                 told[name]["curve"].append([done, round(told[name]["seconds"], 1), round(mrr, 4)])
                 print(f"{name}: epoch {done}, {told[name]['seconds'] / 60:.1f} min, valid MRR {mrr:.4f}", flush=True)
                 if mrr >= goal:
@@ -130,12 +140,12 @@ def main() -> None:
     given = options.parse_args()
     keep_freed_memory()
     graph = dataset("icews14")
-    build: dict[str, Callable[[], tuple[object, Iterator[int]]]] = {
-        "textbook TNTComplEx": lambda: textbook(graph, 156, 1000, 1e-2),
-        "TNTComplEx (ComplEx + static)": lambda: ours(graph, "complex", "both"),
-        "ConT + static": lambda: ours(graph, "cont", "both"),
+    contenders = {
+        "textbook TNTComplEx": textbook(graph, 156, 1000, 1e-2),
+        "TNTComplEx (ComplEx + static)": ours(graph, "complex", "both"),
+        "ConT + static": ours(graph, "cont", "both"),
     }
-    told = race(graph, {name: make() for name, make in build.items()}, given.goal, given.slice)
+    told = race(graph, contenders, given.goal, given.slice)
     theirs = told["textbook TNTComplEx"]["reached"]
     for name, row in told.items():
         print(f"{name}: {row['reached'] / 60:.1f} min, {theirs / row['reached']:.1f} times as soon as the textbook")

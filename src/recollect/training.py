@@ -361,7 +361,7 @@ class Training:
             self._average()
         mrr, best = None, False
         if self.validate and (self.epoch % self.recipe.validate_every == 0 or self.epoch == self.recipe.epochs):
-            with self._averaged():
+            with self.averaged():
                 mrr = self.validate()
                 best = self.best_mrr is None or mrr > self.best_mrr
                 if best:
@@ -382,7 +382,7 @@ class Training:
                 self.mean[name] = parameter.detach().clone()
 
     @contextmanager
-    def _averaged(self) -> Iterator[None]:
+    def averaged(self) -> Iterator[None]:
         """The model has the mean weights meanwhile, where there are any."""
         last = {name: self.learned[name].data for name in self.mean}
         for name, value in self.mean.items():
