@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from conftest import generator, random_facts, random_model
 from recollect import Facts, Memory, Recipe, UserError, load
+from recollect import training as training_module
 from recollect.baselines import Baseline
 from recollect.known import Known
 from recollect.learning import Learning
@@ -308,3 +309,63 @@ def test_few_knots_and_rows_touched_one_by_one():
     list(training)
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"time"}
+
+
+def test_times_without_facts_lie_between_their_neighbours():
+    model = random_model("cont", "both", 3, sizes=SIZES, levels=(1, 4), reciprocal=True)
+    facts = random_facts(60, SIZES)
+    facts = facts[(facts.t < 8) | ((facts.t > 11) & (facts.t < 15))]
+    recipe = replace(BARE, smoothness=2.0, levels=(1, 4), batch_size=16)
+    for _ in Training(model, facts, recipe, generator=generator(3)):
+        pass
+    rows = model.time.detach()
+    torch.testing.assert_close(rows[9], torch.lerp(rows[7], rows[12], 2 / 5))
+    torch.testing.assert_close(rows[15:20], rows[14].expand(5, 3, 3, 3))
+    fine, coarse = rows[:20], rows[20:]
+    assert len(coarse) == 6
+    torch.testing.assert_close(coarse[5], coarse[4])  # of times 16 to 19, which have no facts
+    assert not torch.equal(fine[7], fine[8])
+
+
+def test_corrupted_times_are_made_of_their_own_knots(monkeypatch):
+    sizes, levels = SIZES | {"time": 400}, (1, 5)
+    recipe = Recipe(negatives={"s": 1, "o": 1, "t": 2}, levels=levels, optimizer="adagrad", l2=0, batch_size=16)
+    after = []
+    for lazy in (training_module.LAZY, 10**9):  # rows one by one, and whole tables
+        monkeypatch.setattr(training_module, "LAZY", lazy)
+        model = random_model("distmult", "episodic", 3, sizes=sizes, levels=levels)
+        training = Training(model, random_facts(32, sizes), recipe, generator=generator(3))
+        assert ("time" in training.lazy) == (lazy < 10**9)
+        for _, _ in zip(range(2), training, strict=False):
+            pass
+        after.append(model.state_dict())
+    for name, value in after[0].items():
+        torch.testing.assert_close(value, after[1][name])
+
+
+@pytest.mark.parametrize("name", ["complex", "tree"])
+def test_all_entities_and_predicates_are_candidates_however_many(monkeypatch, name):
+    monkeypatch.setattr(training_module, "HUGE", 1)
+    sizes = {"entity": 900, "predicate": 300, "time": 400}
+    model = random_model(name, "episodic", 2, sizes=sizes, reciprocal=True)
+    recipe = replace(BARE, predict={"s": 1, "p": 1, "o": 1, "t": 1}, batch_size=8)
+    training = Training(model, random_facts(40, sizes), recipe, generator=generator(3))
+    assert training.lazy == {"time"}
+
+
+@pytest.mark.parametrize("rank", [6, 7])
+@pytest.mark.parametrize("slot", "so")
+def test_spectra_are_as_long_as_rows(rank, slot):
+    model = random_model("hole", "episodic", rank, sizes=SIZES)
+    torch.testing.assert_close(model.rows(slot).square().sum(dim=1), model.entity.square().sum(dim=1))
+    query = model.query(model.works(random_facts(10, SIZES)), slot)
+    # the query that real rows would meet: θ of every entity as a linear map of its row
+    real = torch.linalg.lstsq(model.entity, (query @ model.rows(slot).T).T).solution.T
+    torch.testing.assert_close(real.square().sum(dim=1), query.square().sum(dim=1))
+
+
+def test_facts_may_weigh_with_every_ingredient_in_double_precision():
+    model = random_model("complex", "both", 3, sizes=SIZES, reciprocal=True)
+    facts = replace(random_facts(20, SIZES), weight=torch.linspace(0.5, 2, 20))
+    recipe = replace(BARE, penalty=0.1)
+    assert next(iter(Training(model, facts, recipe, generator=generator(3)))).loss > 0

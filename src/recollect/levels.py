@@ -59,9 +59,9 @@ class Levels:
         place[knots] = torch.arange(len(knots))
         return Levels(place[self.knot[times]], self.weight[times], len(knots))
 
-    def gather(self, part: Tensor) -> Tensor:
-        """What part of each knot some parts of times are: (times,) -> (knots,)."""
-        knot, both = self.knot.T.reshape(-1), torch.stack([self.weight, self.weight * part[:, None]])
+    def gather(self, part: Tensor, there: Tensor) -> Tensor:
+        """What part of each knot some parts of the times that are there make: (times,), (times,) -> (knots,)."""
+        knot, both = self.knot.T.reshape(-1), torch.stack([self.weight * there[:, None], self.weight * part[:, None]])
         totals = both.new_zeros(2, self.count)
         whole, some = totals.index_add_(1, knot, both.transpose(1, 2).reshape(2, -1))
         return some / whole.clamp(min=1e-12)
@@ -91,6 +91,43 @@ def neighbours(times: int, spacings: Sequence[int]) -> tuple[Tensor, Tensor]:
         after.append((knots + 1 + count).where(knots < len(knots) - 1, -1))
         count += len(knots)
     return torch.cat(before), torch.cat(after)
+
+
+@dataclass(frozen=True, eq=False)
+class Bridges:
+    """Knots that no fact touches, each on the line between the nearest that facts do touch."""
+
+    knot: Tensor  # (n,)
+    before: Tensor  # (n,)
+    after: Tensor  # (n,): the same as before where a level ends
+    share: Tensor  # (n,): of the way from before to after
+
+    @classmethod
+    def of(cls, times: Tensor, count: int, spacings: Sequence[int]) -> Bridges:
+        """Of the times that have facts, among so many.
+
+        >>> bridges = Bridges.of(torch.tensor([1, 4]), 6, (1,))
+        >>> bridges.knot.tolist(), bridges.before.tolist(), bridges.after.tolist(), bridges.share.tolist()
+        ([0, 2, 3, 5], [1, 1, 1, 4], [1, 4, 4, 4], [0.0, 0.3333333333333333, 0.6666666666666666, 0.0])
+        """
+        found, start = [], 0
+        for spacing in spacings:
+            level = Levels.of(count, (spacing,))
+            touched, knots = level.touched(times), torch.arange(level.count)
+            idle = knots[~torch.isin(knots, touched)]
+            place = torch.searchsorted(touched, idle)
+            before, after = touched[(place - 1).clamp(min=0)], touched[place.clamp(max=len(touched) - 1)]
+            share = (idle - before).double() / (after - before).clamp(min=1)
+            found.append(torch.stack([idle + start, before + start, after + start, share.clamp(0, 1)]))
+            start += level.count
+        knot, before, after, share = torch.cat(found, dim=1)
+        return cls(knot.long(), before.long(), after.long(), share)
+
+    @torch.no_grad()
+    def lay_(self, table: Tensor) -> None:
+        """Put the knots where smoothness alone would."""
+        for knot, before, after, share in zip(self.knot, self.before, self.after, self.share.tolist(), strict=True):
+            table[knot] = torch.lerp(table[before], table[after], share)  # rows may be long: one at a time
 
 
 def parse_levels(text: str) -> tuple[int, ...]:

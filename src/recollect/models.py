@@ -563,18 +563,19 @@ class HolE(TensorModel):
 
     def lift(self, slot: str, rows: Tensor) -> Tensor:
         spectrum = torch.fft.rfft(rows)
-        if slot != "o":
+        if slot in "pt":
             return spectrum
         d = rows.shape[-1]
-        # rfft leaves out the conjugate half: every bin counts twice but the first and, for even d, the last
-        weight = torch.full((spectrum.shape[-1],), 2 / d, dtype=rows.dtype, device=rows.device)
-        weight[0] = 1 / d
+        # rfft leaves out the conjugate half: every bin counts twice but the first and, for even d, the last;
+        # half of that and of 1/d goes to either entity, whose spectrum is then as long as its row
+        weight = torch.full((spectrum.shape[-1],), (2 / d) ** 0.5, dtype=rows.dtype, device=rows.device)
+        weight[0] = d**-0.5
         if d % 2 == 0:
-            weight[-1] = 1 / d
-        return spectrum.conj() * weight
+            weight[-1] = d**-0.5
+        return (spectrum if slot == "s" else spectrum.conj()) * weight
 
     def lower(self, slot: str, factor: Tensor) -> Tensor:
-        assert slot != "o", "an object's spectrum is weighted"
+        assert slot in "pt", "an entity's spectrum is weighted"
         return torch.fft.irfft(factor, n=self.ranks.entity)
 
 

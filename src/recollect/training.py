@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from recollect.batches import BLOCKS, FEW, block_order, choose_block, random_order
 from recollect.contraction import ORDER, combinations, distinct_counts, joined
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts, number
 from recollect.known import Known
-from recollect.levels import neighbours
+from recollect.levels import Bridges, neighbours
 from recollect.losses import one_vs_all
 from recollect.models import TensorModel
 from recollect.negatives import corrupt
@@ -27,7 +28,7 @@ from recollect.optimizers import Optimizer
 from recollect.recipes import Recipe
 from recollect.threads import one_thread
 
-HUGE = 2**24  # numbers: of a larger table, one-vs-all takes the rows of a batch for all candidates
+HUGE = 2**24  # numbers: of a larger table of times, one-vs-all takes those of a batch for all candidates
 LAZY = 4  # a table of which a batch touches at most this part (a fourth) is updated row by row
 PLAIN = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")  # of a run's state, what is no tensor
 
@@ -100,7 +101,8 @@ class Training:
         self.learned = {name: p for name, p in model.named_parameters() if learn is None or name in learn}
         self.lazy = self._lazy(sample)  # kinds
         self.neighbours = neighbours(model.sizes["time"], model.spacings)
-        self.occurring = facts.t.bincount(minlength=model.sizes["time"]).clamp(min=1)  # facts of each time
+        self.occurring = facts.t.bincount(minlength=model.sizes["time"])  # facts of each time
+        self.bridges = Bridges.of(self.occurring.nonzero()[:, 0], model.sizes["time"], model.spacings)
         self.optimizer = Optimizer(
             recipe.optimizer,
             self.learned,
@@ -174,7 +176,7 @@ class Training:
         for kind in {KINDS[slot] for slot in self.model.indicator.slots}:
             ids = self._touched(kind, facts, {})
             predicted = self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict)
-            if predicted and getattr(self.model, kind).numel() <= HUGE:
+            if predicted and (kind != "time" or self.model.time.numel() <= HUGE):
                 continue  # every row is a candidate
             drawn = sum(len(sample) * count for slot, count in self.recipe.drawn.items() if KINDS[slot] == kind)
             if LAZY * (len(ids) + drawn) <= len(getattr(self.model, kind)):
@@ -246,7 +248,7 @@ class Training:
         """The model with the touched rows only; facts and corruptions by their place among them."""
         model, levels, ids = self.model, None, dict(rows)
         if "time" in rows and model.levels is not None:
-            ids["time"] = facts.t.unique()
+            ids["time"] = _times(facts, corrupted)
             levels = model.levels.part(ids["time"], rows["time"])
         facts, corrupted = self._renumbered(ids, facts, corrupted)
         taken = {
@@ -278,14 +280,16 @@ class Training:
         answers, weight = facts.column(slot), facts.weight
         if model.is_wide(slot):
             logits = model.score_against(asked, slot)
-            losses = -logits.log_softmax(dim=1)[queries.index, answers]
+            losses = functional.cross_entropy(
+                logits[queries.index], answers, reduction="none", label_smoothing=self.recipe.label_smoothing
+            )
             return (losses if weight is None else losses * weight).sum()
         query, rows = model.query(model.works(asked), slot), model.rows(slot)
         loss = one_vs_all(
             self._dropped(query), rows, queries.index, answers, weight, smoothing=self.recipe.label_smoothing
         )
         if self.recipe.penalty and slot in "so":
-            weight = torch.ones_like(answers, dtype=query.dtype) if weight is None else weight
+            weight = torch.ones_like(answers, dtype=query.dtype) if weight is None else weight.to(query.dtype)
             times = query.new_zeros(len(query)).index_add_(0, queries.index, weight)
             given = model.rows("s" if slot == "o" else "o")[asked.column("s" if slot == "o" else "o")]
             loss = loss + self.recipe.penalty * (
@@ -305,7 +309,7 @@ class Training:
         part = torch.zeros(len(self.occurring), dtype=torch.float64)
         part[times] = counts / self.occurring[times].double()
         if self.model.levels is not None:
-            part = self.model.levels.gather(part)
+            part = self.model.levels.gather(part, (self.occurring > 0).double())
         scale = 2 * self.recipe.smoothness / len(batch) * part
         if knots is None:
             for other in self.neighbours:
@@ -329,7 +333,7 @@ class Training:
     def _touched(self, kind: str, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
         """The rows of a table that a batch needs, sorted."""
         if kind == "time" and self.model.levels is not None:
-            return self.model.levels.touched(batch.t)
+            return self.model.levels.touched(_times(batch, corrupted))
         mark = torch.zeros(len(getattr(self.model, kind)), dtype=torch.bool)
         for slot in self.model.indicator.slots:
             if KINDS[slot] == kind:
@@ -356,6 +360,8 @@ class Training:
     def _end_epoch(self) -> Epoch:
         self.epoch += 1
         self.optimizer.settle_()
+        if self.recipe.smoothness and "time" in self.learned:
+            self.bridges.lay_(self.model.time)
         loss, self.batch, self.loss_sum = self.loss_sum / len(self.facts), 0, 0.0
         if self.recipe.average:
             self._average()
@@ -392,3 +398,8 @@ class Training:
         finally:
             for name, value in last.items():
                 self.learned[name].data = value
+
+
+def _times(facts: Facts, corrupted: dict[str, Tensor]) -> Tensor:
+    """The times of facts and of their corruptions, each once, sorted."""
+    return torch.cat([facts.t, *(ids.reshape(-1) for slot, ids in corrupted.items() if slot == "t")]).unique()
