@@ -163,6 +163,12 @@ def test_overlapping_splits_in_one_sentence(run, tmp_path):
         (["--predict", "s=x"], "cannot read predict 's=x'"),
         (["--levels", "1,week"], "levels are spacings of times, whole numbers from 0, each once"),
         (["--recipe", "modern", "--loss", "logistic"], "reciprocal predicates are for one-vs-all"),
+        (["--recipe", "modern", "--predict", "t"], "leave them out (--no-reciprocal)"),
+        (["--penalty", "9"], "--penalty means nothing to the logistic loss; leave it out, or choose --loss one-vs-all"),
+        (
+            ["--recipe", "modern", "--avoid-known"],
+            "--avoid-known means nothing to the one-vs-all loss; leave it out, or choose --loss logistic or ranking",
+        ),
         (["--recipe", "modern", "--dropout", "1"], "dropout must be a number below 1"),
         (["--rank", "0"], "a rank is a whole number from 1"),
         (["--rank", "4", "--time-rank", "3"], "ComplEx needs one rank"),

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from conftest import ALONE, generator, random_facts, random_model
-from recollect import EpisodicGraph, Facts, Ranks, Recipe, current, ends, experiments, starts
+from recollect import EpisodicGraph, Facts, Ranks, Recipe, bundle, current, ends, experiments, starts
 from recollect.bundle import write_text
+from recollect.episodes import split_randomly
 from recollect.experiments import as_of, benchmark, lab, paper, projecting, rare, sizes, tables
 from recollect.experiments.lab import Lab
 from recollect.known import Known
@@ -234,7 +235,7 @@ def test_a_text_is_replaced_in_one_step(tmp_path, monkeypatch):
     file = tmp_path / "new" / "page.md"
     write_text(file, "θ")
     with monkeypatch.context() as patched:
-        patched.setattr(lab.os, "replace", refuse)
+        patched.setattr(bundle.os, "replace", refuse)
         with pytest.raises(AssertionError):
             write_text(file, "half")
     assert file.read_text(encoding="utf-8") == "θ"
@@ -268,6 +269,30 @@ def test_a_training_goes_on_where_it_was_kept(small_world, tmp_path, monkeypatch
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
         assert cut.history == whole.history
+
+
+def test_the_time_of_an_interrupted_training_counts(small_world, tmp_path, monkeypatch):
+    monkeypatch.setattr(lab, "KEEP_SECONDS", -1)
+    how = {"model": "complex", "rank": 2, "recipe": Recipe(epochs=2, batch_size=4096)}
+    begun = Lab(tmp_path)
+    place = begun.place("complex", how)
+    begun.train(small_world, **how, place=place)
+    (seconds,) = tmp_path.glob("*.run-seconds")
+    assert float(seconds.read_text()) > 0
+    seconds.write_text("1000")
+    found = begun.once("again", {}, lambda: {"epochs": begun.train(small_world, **how, place=place).training.epoch})
+    assert 1000 < found["seconds"] < 1100
+    begun.clear()
+    assert [file.suffix for file in tmp_path.iterdir()] == [".json"]
+
+
+def test_an_interrupted_benchmark_does_not_stand_in_the_way_of_other_data(tmp_path, monkeypatch, small_world):
+    monkeypatch.setattr(benchmark, "evaluate", refuse)
+    for data in ("one", "other"):
+        monkeypatch.setattr(Lab, "graph", lambda _, name: small_world if name == "one" else split_randomly(small_world))
+        with pytest.raises(AssertionError, match="is not to be done"):
+            benchmark.run("icews14", Lab(tmp_path, quick=True, data=data))
+    assert len(list(tmp_path.glob("*.run"))) == 2
 
 
 def value(formula: str, symbols: dict[str, int]) -> int:

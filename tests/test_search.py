@@ -61,6 +61,28 @@ def test_it_goes_on_with_the_study_that_is_there(small_world, tmp_path):
         searching(small_world, tmp_path, rank=Ranks.of(4)).run(60)
 
 
+def test_what_an_interrupted_search_has_found_is_kept(small_world, tmp_path):
+    def interrupt(doing: str, _share: float) -> None:
+        if doing.startswith("run 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        searching(small_world, tmp_path).run(60, interrupt)
+    kept = json.loads((tmp_path / "search.json").read_text())
+    assert [trial["settings"]["learning_rate"] for trial in kept["trials"]] == [SHORT.learning_rate]
+
+
+def test_a_recipe_that_was_interrupted_is_tried_again(small_world, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        searching(small_world, tmp_path).run(60, interrupt)
+    assert not (tmp_path / "search.json").exists()
+    found = searching(small_world, tmp_path).run(60, runs=1)
+    assert found["trials"][0]["settings"]["learning_rate"] == SHORT.learning_rate
+
+
 def test_the_test_split_is_not_there_to_look_at(small_world, tmp_path):
     search = searching(small_world, tmp_path)
     assert set(search.graph.splits) == {"train", "valid"}
@@ -72,6 +94,8 @@ def test_the_test_split_is_not_there_to_look_at(small_world, tmp_path):
 def test_what_cannot_be_searched_is_told(small_world, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="has no valid split to choose by"):
         searching(small_world.with_splits({"train": small_world.split("train")}), tmp_path)
+    with pytest.raises(UserError, match="DistMult needs one rank for entity and predicate"):
+        searching(small_world, tmp_path, rank=Ranks.of(3, predicate=4)).run(60)
     with pytest.raises(UserError, match="a budget is a number of minutes above 0; got 0"):
         searching(small_world, tmp_path).run(0)
     with pytest.raises(UserError, match="not one run came to a validation in that time"):

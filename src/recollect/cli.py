@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import signal
 import sys
 import time
@@ -37,7 +38,7 @@ from recollect.memory import Memory, load
 from recollect.models import FORMS, MODELS, Ranks
 from recollect.negatives import parse_negatives
 from recollect.plots import check_figure, cost_growth, figure_class
-from recollect.recipes import check_predict, parse_recipe
+from recollect.recipes import LOSSES, USED_BY, Recipe, check_predict, parse_recipe
 from recollect.search import FOUND, Search, find_optuna
 from recollect.threads import keep_freed_memory
 from recollect.training import Epoch, Step
@@ -139,11 +140,13 @@ def train(
     negatives: Annotated[str | None, typer.Option(help="Corruptions per fact and slot: s=1,p=0,o=1,t=0.")] = None,
     avoid_known: Annotated[bool | None, typer.Option(help="Never corrupt a fact into a known one.")] = None,
     predict: Annotated[str | None, typer.Option(help="Slots of one-vs-all and weights: so, or s=1,o=1,t=0.1.")] = None,
+    reciprocal: Annotated[bool | None, typer.Option(help="Predicates have inverses; who is asked as whom.")] = None,
     levels: Annotated[str | None, typer.Option(help="Spacings of the knots that times are made of: 1,5,25.")] = None,
     smoothness: Annotated[float | None, typer.Option(help="Of neighbouring times.")] = None,
     penalty: Annotated[float | None, typer.Option(help="Of ‖a_s‖² + ‖q‖² + ‖a_o‖² of each fact, q the query.")] = None,
     dropout: Annotated[float | None, typer.Option(help="The part of a query that is left out.")] = None,
     label_smoothing: Annotated[float | None, typer.Option(help="Of one-vs-all.")] = None,
+    average: Annotated[bool | None, typer.Option(help="Keep the mean of the weights after every epoch.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="adam or adagrad.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the optimizer.")] = None,
     l2: Annotated[float | None, typer.Option(help="λ of λ‖P‖² beside the summed loss.")] = None,
@@ -178,11 +181,13 @@ def train(
         "negatives": parse_negatives(negatives) if negatives is not None else None,
         "avoid_known": avoid_known,
         "predict": check_predict(predict) if predict is not None else None,
+        "reciprocal": reciprocal,
         "levels": parse_levels(levels) if levels is not None else None,
         "smoothness": smoothness,
         "penalty": penalty,
         "dropout": dropout,
         "label_smoothing": label_smoothing,
+        "average": average,
         "optimizer": optimizer,
         "learning_rate": learning_rate,
         "l2": l2,
@@ -192,7 +197,7 @@ def train(
         "validate_every": validate_every,
         "patience": patience,
     }
-    chosen = replace(parse_recipe(recipe), **{name: value for name, value in told.items() if value is not None})
+    chosen = _changed(recipe, told)
     graph = _split(graph_of(data, columns, grain, static, inclusive_end), split, entities, seed)
     learning = Learning(
         graph,
@@ -274,7 +279,7 @@ def search(
     find_optuna()
     figure_class()
     told: dict[str, Any] = {"epochs": epochs, "validate_every": validate_every}
-    chosen = replace(parse_recipe(recipe), **{name: value for name, value in told.items() if value is not None})
+    chosen = _changed(recipe, told)
     graph = _split(graph_of(data, columns, grain, False, False), split, None, seed)
     ranks = Ranks.of(rank, predicate=predicate_rank, time=time_rank)
     searching = Search(graph, model=model, rank=ranks, recipe=chosen, folder=out, form=form, seed=seed)
@@ -292,7 +297,20 @@ def search(
         table.add_row("", "", "importance", *(f"{found['importance'].get(n, 0):.0%}" for n in best[0]["settings"]))
     console().print(table)
     typer.echo(f"best of {len(found['trials'])} runs: valid MRR {found['best']['valid_mrr']:.3f}")
-    typer.echo(f"learn with it: recollect train {data} --model {model} --rank {rank} --recipe {out / FOUND} --out …")
+    same = {
+        "model": model,
+        "rank": rank,
+        "predicate-rank": predicate_rank,
+        "time-rank": time_rank,
+        "form": form if form != "episodic" else None,
+        "split": split,
+        "seed": seed or None,
+        "columns": columns,
+        "grain": grain,
+        "recipe": out / FOUND,
+    }
+    words = [word for name, value in same.items() if value is not None for word in (f"--{name}", str(value))]
+    typer.echo(f"learn with it: {shlex.join(['recollect', 'train', str(data), *words])} --out …")
 
 
 @app.command()
@@ -309,7 +327,7 @@ def baseline(
     Example: `recollect baseline world --split valid`
     """
     graph = _split(graph_of(data, columns, grain, False, False), None, None, 0)
-    known, facts = Known(graph.facts, graph.sizes), graph.split(split).true()
+    known, facts = Known(graph.known_by(split), graph.sizes), graph.split(split).true()
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
     rows = []
@@ -481,6 +499,19 @@ def _print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
     if not as_json:
         rows = [row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows]
     print_rows(rows, as_json)
+
+
+def _changed(recipe: str, told: dict[str, Any]) -> Recipe:
+    """A recipe with what was told otherwise; what its loss has no use for is refused."""
+    changes = {name: value for name, value in told.items() if value is not None}
+    chosen = replace(parse_recipe(recipe), **changes)
+    for name in changes:
+        if chosen.loss not in (losses := USED_BY.get(name, LOSSES)):
+            raise UserError(
+                f"--{name.replace('_', '-')} means nothing to the {chosen.loss} loss; "
+                f"leave it out, or choose --loss {' or '.join(losses)}"
+            )
+    return chosen
 
 
 def _split(graph: EpisodicGraph, how: str | None, entities: int | None, seed: int) -> EpisodicGraph:

@@ -227,6 +227,10 @@ class EpisodicGraph:
         """The facts of all splits."""
         return Facts.concat(self.splits.values())
 
+    def known_by(self, split: str) -> Facts:
+        """What the filter of a split's ranks knows: all facts; of the test split only where that is ranked."""
+        return Facts.concat([facts for name, facts in self.splits.items() if name != "test" or split == "test"])
+
     @property
     def sizes(self) -> dict[str, int]:
         """How many entities, predicates and times there are."""

@@ -21,6 +21,14 @@ from recollect.optimizers import OPTIMIZERS
 
 ORDERS = ("auto", "random", "blocks")
 LOSSES = ("logistic", "ranking", "one-vs-all")
+SAMPLED = LOSSES[:2]
+# the losses that a setting means something to, where not all
+USED_BY: dict[str, tuple[str, ...]] = {
+    "margin": ("ranking",),
+    "negatives": SAMPLED,
+    "avoid_known": SAMPLED,
+    **dict.fromkeys(("predict", "penalty", "dropout", "label_smoothing"), ("one-vs-all",)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +80,11 @@ class Recipe:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UserError(f"{name} must be a whole number from 1; got {value}")
-        if self.reciprocal and (self.loss != "one-vs-all" or self.predict.get("s") != self.predict.get("o")):
-            raise UserError("reciprocal predicates are for one-vs-all that predicts s and o alike; leave them out")
+        s, o = self.predict.get("s"), self.predict.get("o")
+        if self.reciprocal and (self.loss != "one-vs-all" or o is None or s != o):
+            raise UserError(
+                "reciprocal predicates are for one-vs-all that predicts s and o alike; leave them out (--no-reciprocal)"
+            )
         positive = ("learning_rate", "time_rate")
         for name in (*positive, "l2", "margin", "smoothness", "penalty", "dropout", "label_smoothing"):
             value = getattr(self, name)

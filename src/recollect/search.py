@@ -62,29 +62,35 @@ class Search:
         if not (math.isfinite(minutes) and minutes > 0):
             raise UserError(f"a budget is a number of minutes above 0; got {minutes}")
         optuna = find_optuna()
+        self._learning(self.recipe)  # what cannot be built is told at once
         study = self._study(optuna)
         end, trials = time.monotonic() + 60 * minutes, list(_trials(study))
         count, best = len(trials), max((trial["valid_mrr"] for trial in trials), default=0.0)
-        while time.monotonic() < end and (runs is None or count < len(trials) + runs):
-            count += 1
-            doing = f"run {count}" + (f", best valid MRR {best:.3f}" if best else "")
+        try:
+            while time.monotonic() < end and (runs is None or count < len(trials) + runs):
+                count += 1
+                doing = f"run {count}" + (f", best valid MRR {best:.3f}" if best else "")
 
-            def told(doing: str = doing) -> None:
-                if tell is not None:
-                    tell(doing, min(1.0, 1 - (end - time.monotonic()) / 60 / minutes))
+                def told(doing: str = doing) -> None:
+                    if tell is not None:
+                        tell(doing, min(1.0, 1 - (end - time.monotonic()) / 60 / minutes))
 
-            trial = study.ask()
-            settings = self._suggest(trial)
-            try:
-                value = self._try(trial, settings, end, told)
-            except (UserError, KeyboardInterrupt) as error:
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                continue
-            study.tell(trial, value)  # of one that was cut short too: it was behind
-            best = max(best, value)
+                trial = study.ask()
+                try:
+                    value = self._try(trial, self._suggest(trial), end, told)
+                except UserError:  # it diverged, or the time was over before a validation
+                    study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                    continue
+                study.tell(trial, value)  # of one that was cut short too: it was behind
+                best = max(best, value)
+        except KeyboardInterrupt:
+            if list(_trials(study)):
+                self._write(optuna, study)
+            raise
         return self._write(optuna, study)
+
+    def _learning(self, recipe: Recipe) -> Learning:
+        return Learning(self.graph, model=self.model, rank=self.rank, recipe=recipe, seed=self.seed, form=self.form)
 
     def _study(self, optuna: Any) -> Any:
         """The study in the folder, made if there is none; what it was made for is what it goes on with."""
@@ -106,9 +112,11 @@ class Search:
         study.set_user_attr("about", about)
         for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # cut off; nothing runs here now
-        if not study.get_trials(deepcopy=False):
+        earlier = study.get_trials(deepcopy=False)
+        waiting = any(trial.state == optuna.trial.TrialState.WAITING for trial in earlier)
+        if not waiting and not list(_trials(study)):
             study.enqueue_trial({name: getattr(self.recipe, name) for name in self._space()})
-        else:  # another stretch must not propose what the last one did
+        if earlier:  # another stretch must not propose what the last one did
             study.sampler.reseed_rng()
         return study
 
@@ -128,7 +136,7 @@ class Search:
     def _try(self, trial: Any, settings: dict[str, Any], end: float, tell: Callable[[], None]) -> float:
         """The best validation MRR of one run, which the others, or the end of time, may cut short."""
         recipe = replace(self.recipe, **settings)
-        learning = Learning(self.graph, model=self.model, rank=self.rank, recipe=recipe, seed=self.seed, form=self.form)
+        learning = self._learning(recipe)
         stopped = "done"
         for record in learning:
             tell()

@@ -145,25 +145,21 @@ BENCHMARKS = {
 }
 
 
-def run(name: str, lab: Lab) -> dict[str, Any]:
+def run(which: str, lab: Lab) -> dict[str, Any]:
     """Train every entry with every seed, and test it once."""
-    benchmark = BENCHMARKS[name]
+    benchmark = BENCHMARKS[which]
     data = lab.data or ("world" if lab.quick else benchmark.data)
     entries = [_small(entry) if lab.quick else entry for entry in benchmark.entries]
     if lab.ranks:
         entries = [replace(entry, rank=Ranks.of(rank)) for entry in entries for rank in lab.ranks]
     graph = lab.graph(data)
     graph = graph if "valid" in graph.splits else split_randomly(graph)
-    known = Known(graph.facts, graph.sizes)
     split = benchmark.split
+    known = Known(graph.known_by(split), graph.sizes)
     lab.expected = sum(len(entry.seeds) for entry in entries)
     rows = []
     for entry in entries:
-        for seed in entry.seeds:
-            told = {"data": data, "entry": asdict(entry), "seed": seed, "split": split, "slots": benchmark.slots}
-            work = partial(_test, lab, graph, known, entry, seed, benchmark)
-            found = lab.once(f"{entry.model} {entry.form} {entry.rank.entity} seed {seed}", told, work)
-            rows.append({"model": entry.model, "form": entry.form, "note": entry.note, "seed": seed, **found})
+        rows += [_row(lab, data, graph, known, benchmark, entry, seed) for seed in entry.seeds]
         lab.clear()
     counted = {
         kind: _figures(
@@ -190,22 +186,41 @@ def _small(entry: Entry) -> Entry:
     return replace(entry, rank=rank, recipe=recipe, seeds=entry.seeds[:1])
 
 
-def _test(
-    lab: Lab, graph: EpisodicGraph, known: Known, entry: Entry, seed: int, benchmark: Benchmark
+def _row(
+    lab: Lab, data: str, graph: EpisodicGraph, known: Known, benchmark: Benchmark, entry: Entry, seed: int
 ) -> dict[str, Any]:
-    place = lab.place(f"{entry.model} seed {seed}", {"entry": asdict(entry), "seed": seed})
-    learning = lab.train(
-        graph, model=entry.model, rank=entry.rank, recipe=entry.recipe, seed=seed, form=entry.form, place=place
-    )
-    training = learning.training
-    training.finish_()
+    """An entry with one seed: trained, and ranked once."""
+    split, slots = benchmark.split, benchmark.slots
+    told = {"data": data, "entry": asdict(entry), "seed": seed, "split": split, "slots": slots}
+    name = f"{entry.model} {entry.form} {entry.rank.entity} seed {seed}"
+
+    def work() -> dict[str, Any]:
+        learning = lab.train(
+            graph,
+            model=entry.model,
+            rank=entry.rank,
+            recipe=entry.recipe,
+            seed=seed,
+            form=entry.form,
+            place=lab.place(name, told),
+        )
+        training = learning.training
+        training.finish_()
+        return {
+            "rank": vars(entry.rank),
+            "parameters": sum(parameter.numel() for parameter in learning.model.parameters()),
+            "epochs": training.epoch,
+            "best_epoch": training.best_epoch,
+            "valid_mrr": training.best_mrr,
+            "figures": _figures(learning.model, graph.split(split), known, slots),
+        }
+
     return {
-        "rank": vars(entry.rank),
-        "parameters": sum(parameter.numel() for parameter in learning.model.parameters()),
-        "epochs": training.epoch,
-        "best_epoch": training.best_epoch,
-        "valid_mrr": training.best_mrr,
-        "figures": _figures(learning.model, graph.split(benchmark.split), known, benchmark.slots),
+        "model": entry.model,
+        "form": entry.form,
+        "note": entry.note,
+        "seed": seed,
+        **lab.once(name, told, work),
     }
 
 

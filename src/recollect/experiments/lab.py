@@ -46,6 +46,7 @@ class Lab:
     commits: set[str] = field(default_factory=set)  # of the library that did it
     _doing: str = field(default="", repr=False)
     _share: float = field(default=0.0, repr=False)  # the highest told: a piece of work may have several trainings
+    _earlier: float = field(default=0.0, repr=False)  # seconds of the running piece of work before it was interrupted
     _read: str = field(default="", repr=False)  # the fingerprint of a graph that was read from files
 
     def graph(self, data: str) -> EpisodicGraph:
@@ -66,9 +67,9 @@ class Lab:
         if file.is_file():
             found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         else:
-            began = time.monotonic()
+            began, self._earlier = time.monotonic(), 0.0
             found = {**work()}
-            found["seconds"] = round(time.monotonic() - began, 2)
+            found["seconds"] = round(self._earlier + time.monotonic() - began, 2)
             found["commit"] = commit()
             write_text(file, json.dumps(found))
         self.seconds += found["seconds"]
@@ -89,19 +90,22 @@ class Lab:
     ) -> Learning:
         """A finished run; with a `place` it is kept there now and then, and continued from there."""
         learning = Learning(graph, model=model, rank=rank, recipe=recipe, seed=seed, form=form)
+        began = kept = time.monotonic()
+        pause, earlier = KEEP_SECONDS, 0.0
         if place is not None and place.is_file():
             learning.resume_(place)
-        kept, pause = time.monotonic(), KEEP_SECONDS
+            earlier = _spent(place)
+        self._earlier += earlier
         for record in learning:
             if isinstance(record, Epoch):
                 self._told(record.epoch / recipe.epochs)
             if place is not None and time.monotonic() - kept > pause:
-                began = time.monotonic()
-                learning.keep(place)
+                before = time.monotonic()
+                _keep(learning, place, earlier + before - began)
                 kept = time.monotonic()
-                pause = max(KEEP_SECONDS, KEEP_SHARE * (kept - began))
+                pause = max(KEEP_SECONDS, KEEP_SHARE * (kept - before))
         if place is not None:
-            learning.keep(place)
+            _keep(learning, place, earlier + time.monotonic() - began)
         return learning
 
     def place(self, name: str, settings: Mapping[str, Any]) -> Path:
@@ -111,7 +115,7 @@ class Lab:
 
     def clear(self) -> None:
         """Forget the trainings that were kept; what they found stays."""
-        for place in self.folder.glob("*.run"):
+        for place in self.folder.glob("*.run*"):
             place.unlink()
 
     def _named(self, name: str, settings: Mapping[str, Any]) -> str:
@@ -122,6 +126,17 @@ class Lab:
         """Within a piece of work its share counts for at most one unit of cost."""
         self._share = max(self._share, min(1.0, (self.done + share) / self.expected))
         self.tell(f"{self._doing} {share:.0%}" if share else self._doing, self._share)
+
+
+def _keep(learning: Learning, place: Path, seconds: float) -> None:
+    """Keep a run, and how long it took so far."""
+    learning.keep(place)
+    write_text(place.with_suffix(".run-seconds"), str(seconds))
+
+
+def _spent(place: Path) -> float:
+    file = place.with_suffix(".run-seconds")
+    return float(file.read_text()) if file.is_file() else 0.0
 
 
 def provenance() -> dict[str, Any]:
