@@ -79,6 +79,7 @@ BENCHMARKS = {
     "icews14": Benchmark(
         data="icews14",
         entries=(
+            _entry("cont", 150, 20, form="both", dropout=0.3, epochs=16, patience=9),
             _entry("cont", 100, 12, form="both", epochs=16, patience=9),
             _entry("tucker", 100, 12, 120, form="both", smoothness=10.0, epochs=12, patience=9),
             _entry("complex", 156, form="both", note="TNTComplEx", epochs=24, patience=9, **DIAGONAL),
