@@ -43,7 +43,7 @@ COMMANDS = {
             "margin",
             "negatives",
         ),
-        *("predict", "levels", "smoothness", "penalty", "dropout", "label_smoothing"),
+        *("predict", "reciprocal", "average", "levels", "smoothness", "penalty", "dropout", "label_smoothing"),
         *(
             "avoid_known",
             "optimizer",
