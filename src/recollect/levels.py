@@ -108,7 +108,7 @@ class Bridges:
 
         >>> bridges = Bridges.of(torch.tensor([1, 4]), 6, (1,))
         >>> bridges.knot.tolist(), bridges.before.tolist(), bridges.after.tolist(), bridges.share.tolist()
-        ([0, 2, 3, 5], [1, 1, 1, 4], [1, 4, 4, 4], [0.0, 0.3333333333333333, 0.6666666666666666, 0.0])
+        ([0, 2, 3, 5], [1, 1, 1, 4], [1, 4, 4, 4], [0.0, 0.3333333333333333, 0.6666666666666666, 1.0])
         """
         found, start = [], 0
         for spacing in spacings:
