@@ -18,7 +18,7 @@ from recollect.learning import Learning
 from recollect.levels import Levels, neighbours
 from recollect.losses import one_vs_all
 from recollect.models import MODELS
-from recollect.recipes import RECIPES, check_predict, parse_recipe
+from recollect.recipes import RECIPES, SUITED, check_predict, parse_recipe
 from recollect.training import Epoch, Training
 
 SIZES = {"entity": 9, "predicate": 3, "time": 20}
@@ -229,6 +229,16 @@ def test_recipes_come_from_files(tmp_path):
     file.write_text('{"speed": 3}')
     with pytest.raises(UserError, match="not the settings of a recipe"):
         parse_recipe(str(file))
+
+
+def test_a_named_recipe_suits_the_model(small_world):
+    assert parse_recipe("modern", "cont") == parse_recipe("modern") == RECIPES["modern"]
+    assert parse_recipe("paper", "complex") == RECIPES["paper"]
+    wanted = parse_recipe("modern", "complex")
+    assert (wanted.penalty, wanted.dropout, wanted.loss) == (0.01, 0.0, "one-vs-all")
+    for name in ("complex", "ComplEx"):
+        assert Learning(small_world, model=name, rank=3, recipe="modern").recipe == wanted
+    assert all(set(models) <= set(MODELS) for models in SUITED.values())
 
 
 def test_predict_is_read_in_every_way():

@@ -197,7 +197,7 @@ def train(
         "validate_every": validate_every,
         "patience": patience,
     }
-    chosen = _changed(recipe, told)
+    chosen = _changed(recipe, model, told)
     graph = _split(graph_of(data, columns, grain, static, inclusive_end), split, entities, seed)
     learning = Learning(
         graph,
@@ -279,7 +279,7 @@ def search(
     find_optuna()
     figure_class()
     told: dict[str, Any] = {"epochs": epochs, "validate_every": validate_every}
-    chosen = _changed(recipe, told)
+    chosen = _changed(recipe, model, told)
     graph = _split(graph_of(data, columns, grain, False, False), split, None, seed)
     ranks = Ranks.of(rank, predicate=predicate_rank, time=time_rank)
     searching = Search(graph, model=model, rank=ranks, recipe=chosen, folder=out, form=form, seed=seed)
@@ -501,10 +501,10 @@ def _print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
     print_rows(rows, as_json)
 
 
-def _changed(recipe: str, told: dict[str, Any]) -> Recipe:
-    """A recipe with what was told otherwise; what its loss has no use for is refused."""
+def _changed(recipe: str, model: str, told: dict[str, Any]) -> Recipe:
+    """A recipe, as it suits the model, with what was told otherwise; what its loss has no use for is refused."""
     changes = {name: value for name, value in told.items() if value is not None}
-    chosen = replace(parse_recipe(recipe), **changes)
+    chosen = replace(parse_recipe(recipe, model), **changes)
     for name in changes:
         if chosen.loss not in (losses := USED_BY.get(name, LOSSES)):
             raise UserError(

@@ -48,7 +48,7 @@ class Learning:
         if dtype not in DTYPES:
             raise UserError(f"unknown dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
         self.graph, self.seed = graph, seed
-        self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
+        self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe, model)
         check_fits(kind, graph.sizes, ranks, form, DTYPES[dtype], self.recipe)
         self.history: list[Epoch] = []
         generator = seeded(seed)

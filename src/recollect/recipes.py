@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,12 +160,21 @@ RECIPES: dict[str, Recipe] = {
         patience=2,
     ),
 }
+# what a sum over one axis wants otherwise: it has fewer numbers to hold back
+SUM = {"predict": {"s": 1.0, "o": 1.0}, "penalty": 1e-2, "dropout": 0.0, "label_smoothing": 0.0, "learning_rate": 0.2}
+SUITED: dict[str, dict[str, dict[str, Any]]] = {
+    "modern": {**dict.fromkeys(("distmult", "hole", "complex"), SUM), "tucker": {"smoothness": 10.0}}
+}
 
 
-def parse_recipe(name: str) -> Recipe:
-    """The recipe of that name, or of a JSON file with settings, such as a search has found."""
+def parse_recipe(name: str, model: str = "") -> Recipe:
+    """The recipe of that name, as it suits a model, or of a JSON file with settings, such as a search has found.
+
+    >>> parse_recipe("modern", "cont").dropout, parse_recipe("modern", "complex").dropout
+    (0.2, 0.0)
+    """
     if name in RECIPES:
-        return RECIPES[name]
+        return replace(RECIPES[name], **SUITED.get(name, {}).get(model.lower(), {}))
     if not name.endswith(".json"):
         raise UserError(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}, or give a .json file")
     try:
