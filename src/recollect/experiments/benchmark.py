@@ -93,7 +93,7 @@ BENCHMARKS = {
             TUCKER(note="times predicted too", predict=ALL, seeds=(0,)),
             TREE(),
             TREE(note="times predicted too", predict=ALL, seeds=(0,)),
-            _entry("complex", 500, form="both", note="TNTComplEx", epochs=16, patience=9),
+            _entry("complex", 800, form="both", note="TNTComplEx", epochs=20, patience=9),
             TNT(),
             TNT(note="TNTComplEx, times predicted too", predict=TIMES, seeds=(0,)),
             _entry("complex", 156, note="TComplEx", epochs=24, patience=9),
