@@ -75,7 +75,7 @@ TIMES = {"s": 1.0, "o": 1.0, "t": 0.1}
 CONT150 = partial(_entry, "cont", 150, 20, form="both", dropout=0.3, epochs=16, patience=9)
 CONT = partial(_entry, "cont", 100, 12, form="both", epochs=16, patience=9)
 TUCKER = partial(_entry, "tucker", 100, 12, 120, form="both", epochs=12, patience=9)
-TREE = partial(_entry, "tree", 60, form="both", epochs=12, patience=9)
+TREE = partial(_entry, "tree", 100, 80, 30, form="both", epochs=12, patience=9)
 TNT = partial(_entry, "complex", 156, form="both", note="TNTComplEx", epochs=24, patience=9)
 HOLE = partial(_entry, "hole", 200, form="both", epochs=16, patience=9)
 DISTMULT = partial(_entry, "distmult", 200, form="both", epochs=16, patience=9)
