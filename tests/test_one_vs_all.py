@@ -72,6 +72,19 @@ def test_gradcheck(budget):
     assert gradcheck(lambda q, x: one_vs_all(q, x, which, answer, weight, budget=budget), (query, table))
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("budget", [1, 10**6])
+def test_a_candidate_that_stands_for_three_is_three(smoothing, budget):
+    query, table, which, answer = problem()
+    counts = torch.tensor([1, 3, 1, 2, 1, 1, 4, 1, 1])
+    ours = one_vs_all(query, table, which, answer, counts=counts, smoothing=smoothing, budget=budget)
+    repeated, first = table.repeat_interleave(counts, dim=0), counts.cumsum(0) - counts
+    theirs = cross_entropy(query[which] @ repeated.T, first[answer], reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(ours, theirs)
+    for a, b in zip(*(torch.autograd.grad(x, (query, table)) for x in (ours, theirs)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_without_gradients_it_is_the_same_number():
     query, table, which, answer = problem()
     with torch.no_grad():
@@ -169,3 +182,66 @@ def test_nothing_is_drawn_for_it():
     same = generator(3)
     torch.randperm(20, generator=same)  # the order of the one epoch
     assert torch.equal(g.get_state(), same.get_state())
+
+
+MANY = {"entity": 60, "predicate": 3, "time": 4}
+
+
+@EACH
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_drawing_all_others_is_comparing_with_all(name, form, smoothing):
+    facts = random_facts(60, MANY)
+    others = MANY["entity"] - len(torch.cat([facts.s, facts.o]).unique())
+    assert 0 < others <= 29
+    told = {"loss": "one-vs-all", "optimizer": "adagrad", "l2": 0, "batch_size": 100, "label_smoothing": smoothing}
+    learned = []
+    for candidates in (0, 29):
+        model = random_model(name, form, 3, sizes=MANY)
+        recipe = Recipe(**told, candidates=candidates, penalty=0.01)
+        training = Training(model, facts, recipe, generator=generator(1))
+        assert training.sampled == bool(candidates)
+        learned.append([next(iter(training)).loss, model])
+    (loss, whole), (same, drawn) = learned
+    assert loss == pytest.approx(same)
+    for a, b in zip(whole.parameters(), drawn.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_those_that_are_drawn_stand_for_all_that_are_not_named():
+    recipe = Recipe(loss="one-vs-all", candidates=5)
+    training = Training(
+        random_model("distmult", "episodic", 2, sizes=MANY), random_facts(9, MANY), recipe, generator=generator(1)
+    )
+    named, total = torch.tensor([3, 8, 59]), torch.zeros(60)
+    for _ in range(2000):
+        rows, counts = training._joined_by_others(named)
+        assert len(rows) == 8
+        assert bool((rows.diff() > 0).all())
+        assert counts.sum().item() == pytest.approx(60)
+        total[rows] += counts
+    assert total[named].tolist() == [2000] * 3
+    torch.testing.assert_close(total / 2000, torch.ones(60), rtol=0, atol=0.4)  # four standard deviations and more
+
+
+def test_a_run_that_draws_resumes_bit_for_bit():
+    facts = random_facts(90, MANY)
+    recipe = Recipe(loss="one-vs-all", candidates=7, dropout=0.2, batch_size=8, epochs=3)
+
+    def fresh() -> Training:
+        return Training(random_model("complex", "episodic", 3, sizes=MANY), facts, recipe, generator=generator(1))
+
+    whole, cut, again = fresh(), fresh(), fresh()
+    list(whole)
+    records = iter(cut)
+    for _ in range(17):
+        next(records)
+    again.restore_(*cut.state())
+    list(again)
+    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_candidates_are_whole_numbers():
+    for wrong in (-1, 1.5):
+        with pytest.raises(UserError, match="candidates must be a whole number from 0"):
+            Recipe(loss="one-vs-all", candidates=wrong)

@@ -143,6 +143,9 @@ def train(
     reciprocal: Annotated[bool | None, typer.Option(help="Predicates have inverses; who is asked as whom.")] = None,
     levels: Annotated[str | None, typer.Option(help="Spacings of the knots that times are made of: 1,5,25.")] = None,
     smoothness: Annotated[float | None, typer.Option(help="Of neighbouring times.")] = None,
+    candidates: Annotated[
+        int | None, typer.Option(help="Entities drawn for every batch that stand for those it does not name; 0: all.")
+    ] = None,
     penalty: Annotated[float | None, typer.Option(help="Of ‖a_s‖² + ‖q‖² + ‖a_o‖² of each fact, q the query.")] = None,
     dropout: Annotated[float | None, typer.Option(help="The part of a query that is left out.")] = None,
     label_smoothing: Annotated[float | None, typer.Option(help="Of one-vs-all.")] = None,
@@ -184,6 +187,7 @@ def train(
         "reciprocal": reciprocal,
         "levels": parse_levels(levels) if levels is not None else None,
         "smoothness": smoothness,
+        "candidates": candidates,
         "penalty": penalty,
         "dropout": dropout,
         "label_smoothing": label_smoothing,

@@ -41,18 +41,21 @@ def one_vs_all(
     answer: Tensor,
     weight: Tensor | None = None,
     *,
+    counts: Tensor | None = None,
     smoothing: float = 0.0,
     budget: int = BYTES,
 ) -> Tensor:
-    """Σ log Σ_n exp(q · x_n) − q · x_a over facts: cross entropy of each answer a against all candidates n.
+    """Σ log Σ_n c_n exp(q · x_n) − q · x_a over facts: cross entropy of each answer a against all candidates n.
 
     query (Q, w), table (N, w), and for each fact its query, its answer and its weight: (B,) -> (). Facts that share
     a query share its logits, which are made, used for the loss and for both gradients, and forgotten, a block of
     queries at a time, of at most `budget` bytes. With `smoothing` ε the answer counts 1 − ε, all candidates ε together.
+    A candidate stands for c_n (N,) like it, or for itself alone.
     """
     weight = torch.ones_like(answer, dtype=query.dtype) if weight is None else weight.to(query.dtype)
+    counts = query.new_ones(len(table)) if counts is None else counts.to(query)
     rows = max(1, budget // (len(table) * query.itemsize))
-    return _OneVsAll.apply(query, table, which, answer, weight, smoothing, rows)
+    return _OneVsAll.apply(query, table, which, answer, weight, counts, smoothing, rows)
 
 
 class _OneVsAll(torch.autograd.Function):
@@ -66,6 +69,7 @@ class _OneVsAll(torch.autograd.Function):
         which: Tensor,
         answer: Tensor,
         weight: Tensor,
+        counts: Tensor,
         smoothing: float,
         rows: int,
     ) -> Tensor:
@@ -79,21 +83,22 @@ class _OneVsAll(torch.autograd.Function):
         dquery, dtable = torch.empty_like(query), torch.zeros_like(table)
         buffer = query.new_empty(min(rows, len(query)), len(table))
         loss = query.new_zeros((), dtype=torch.float64)
+        more, shared = counts.log(), smoothing * counts / counts.sum()
         for block, (start, stop) in enumerate(pairwise(bounds)):
             q = query[block * rows : (block + 1) * rows]
-            logits = torch.mm(q, table.T, out=buffer[: len(q)])
+            logits = torch.addmm(more, q, table.T, out=buffer[: len(q)])
             torch.log_softmax(logits, dim=1, out=logits)
             facts = order[start:stop]
             at, to = which[facts] - block * rows, answer[facts]
             weights = total[block * rows : (block + 1) * rows, None]
             right = (1 - smoothing) * weight[facts]
-            loss -= (logits[at, to] * right).sum()
+            loss -= ((logits[at, to] - more[to]) * right).sum()
             if smoothing:
-                loss -= smoothing * (logits.mean(dim=1) * weights[:, 0]).sum()
+                loss -= ((logits @ shared - more @ shared) * weights[:, 0]).sum()
             if needed:
                 wrong = logits.exp_().mul_(weights)  # Σ of softmax over the facts of a query
                 if smoothing:
-                    wrong.sub_(weights * (smoothing / len(table)))
+                    wrong.sub_(weights * shared)
                 wrong.index_put_((at, to), -right, accumulate=True)
                 torch.mm(wrong, table, out=dquery[block * rows : (block + 1) * rows])
                 dtable.addmm_(wrong.T, q)
@@ -105,4 +110,4 @@ class _OneVsAll(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dquery, dtable = ctx.saved_tensors
-        return grad * dquery, grad * dtable, None, None, None, None, None
+        return grad * dquery, grad * dtable, None, None, None, None, None, None

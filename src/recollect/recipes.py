@@ -27,7 +27,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "margin": ("ranking",),
     "negatives": SAMPLED,
     "avoid_known": SAMPLED,
-    **dict.fromkeys(("predict", "penalty", "dropout", "label_smoothing"), ("one-vs-all",)),
+    **dict.fromkeys(("predict", "candidates", "penalty", "dropout", "label_smoothing"), ("one-vs-all",)),
 }
 
 
@@ -48,6 +48,7 @@ class Recipe:
     sigmoid: bool = True  # the ranking loss compares σ(θ) (True) or θ (False)
     negatives: Mapping[str, int] = field(default_factory=lambda: {"s": 1, "o": 1})
     predict: Mapping[str, float] = field(default_factory=lambda: {"s": 1.0, "o": 1.0})  # what one-vs-all weighs
+    candidates: int = 0  # entities drawn for every batch that stand for all that it does not name; 0: all of them
     reciprocal: bool = False  # predicates have inverses, and who is asked as whom
     levels: tuple[int, ...] = (1,)  # spacings of the knots that times are made of
     smoothness: float = 0.0  # of Σ ‖a_t − a_{t+1}‖² over neighbouring knots, beside the loss summed over all facts
@@ -80,6 +81,8 @@ class Recipe:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UserError(f"{name} must be a whole number from 1; got {value}")
+        if not isinstance(self.candidates, int) or self.candidates < 0:
+            raise UserError(f"candidates must be a whole number from 0, which means all; got {self.candidates}")
         s, o = self.predict.get("s"), self.predict.get("o")
         if self.reciprocal and (self.loss != "one-vs-all" or o is None or s != o):
             raise UserError(
@@ -143,6 +146,7 @@ RECIPES: dict[str, Recipe] = {
     "modern": Recipe(
         loss="one-vs-all",
         predict={"s": 1.0, "p": 0.25, "o": 1.0},
+        candidates=1024,
         reciprocal=True,
         levels=(1, 5, 25),
         smoothness=3.0,

@@ -99,6 +99,9 @@ class Training:
             names = ", ".join(name for name, _ in model.named_parameters())
             raise UserError(f"{type(model).__name__} has no parameter {sorted(wrong)[0]!r} to learn; it has {names}")
         self.learned = {name: p for name, p in model.named_parameters() if learn is None or name in learn}
+        # entities that a batch does not name are too many to be compared with all of them
+        predicted = recipe.loss == "one-vs-all" and not {"s", "o"}.isdisjoint(recipe.predict)
+        self.sampled = predicted and 0 < 2 * recipe.candidates < len(model.entity)
         self.lazy = self._lazy(sample)  # kinds
         self.neighbours = neighbours(model.sizes["time"], model.spacings)
         self.occurring = facts.t.bincount(minlength=model.sizes["time"])  # facts of each time
@@ -176,6 +179,9 @@ class Training:
         for kind in {KINDS[slot] for slot in self.model.indicator.slots}:
             ids = self._touched(kind, facts, {})
             predicted = self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict)
+            if predicted and kind == "entity" and self.sampled:
+                lazy.add(kind)
+                continue
             if predicted and (kind != "time" or self.model.time.numel() <= HUGE):
                 continue  # every row is a candidate
             drawn = sum(len(sample) * count for slot, count in self.recipe.drawn.items() if KINDS[slot] == kind)
@@ -217,7 +223,10 @@ class Training:
         }
         facts = self._both_ways(seen)
         rows = {kind: self._touched(kind, facts, corrupted) for kind in self.lazy}
-        value, grads = self._gradients(rows, facts, corrupted)
+        counts = None
+        if self.sampled:
+            rows["entity"], counts = self._joined_by_others(rows["entity"])
+        value, grads = self._gradients(rows, facts, corrupted, counts)
         if self.recipe.smoothness and "time" in grads:
             self._add_roughness(grads["time"], batch, rows.get("time"))
         touched = {name: rows[kind] for kind in rows for name in self.model.tables(kind) if name in self.learned}
@@ -232,13 +241,25 @@ class Training:
             )
         return value
 
+    def _joined_by_others(self, named: Tensor) -> tuple[Tensor, Tensor]:
+        """Entities that a batch names and others that are drawn, sorted, and how many entities each stands for."""
+        counts = torch.zeros(len(self.model.entity))
+        others = (counts.index_fill_(0, named, 1) == 0).nonzero()[:, 0]
+        drawn = others[torch.randperm(len(others), generator=self.generator)[: self.recipe.candidates]]
+        counts[drawn] = len(others) / max(1, len(drawn))
+        rows = counts.nonzero()[:, 0]
+        return rows, counts[rows]
+
     def _gradients(
-        self, rows: dict[str, Tensor], facts: Facts, corrupted: dict[str, Tensor]
+        self, rows: dict[str, Tensor], facts: Facts, corrupted: dict[str, Tensor], counts: Tensor | None = None
     ) -> tuple[float, dict[str, Tensor]]:
-        """The mean loss of a batch and its gradient by parameter, of the touched rows only where `rows` tells them."""
+        """The mean loss of a batch and its gradient by parameter, of the touched rows only where `rows` tells them.
+
+        `counts` tells how many entities each touched one stands for.
+        """
         count = len(facts) // 2 if self.model.reciprocal else len(facts)
         part, facts, corrupted = self._part(rows, facts, corrupted)
-        loss = self._loss(part, facts, corrupted, count) / count
+        loss = self._loss(part, facts, corrupted, count, counts) / count
         loss.backward()
         return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
 
@@ -256,7 +277,9 @@ class Training:
         }
         return model.part(taken, levels), facts, corrupted
 
-    def _loss(self, model: TensorModel, facts: Facts, corrupted: dict[str, Tensor], count: int) -> Tensor:
+    def _loss(
+        self, model: TensorModel, facts: Facts, corrupted: dict[str, Tensor], count: int, counts: Tensor | None
+    ) -> Tensor:
         """The summed loss of some facts; with inverse ones among them, the first `count` are the facts themselves."""
         there = facts.to(model.device)
         if self.recipe.loss == "one-vs-all":
@@ -264,7 +287,8 @@ class Training:
             for slot, weight in self.recipe.predict.items():
                 if not (model.reciprocal and slot == "s"):  # who is asked as whom, below
                     both = model.reciprocal and slot == "o"
-                    losses.append(weight * self._against_all(model, there if both else there[:count], slot))
+                    asked = there if both else there[:count]
+                    losses.append(weight * self._against_all(model, asked, slot, counts if slot in "so" else None))
             return torch.stack(losses).sum()
         true, false = model.score_corrupted(facts, corrupted, self.counts)
         # only the logistic loss knows false facts; for the others there are none
@@ -272,7 +296,7 @@ class Training:
         each = self.objective(true, false, **extra)
         return (each if there.weight is None else each * there.weight).sum()
 
-    def _against_all(self, model: TensorModel, facts: Facts, slot: str) -> Tensor:
+    def _against_all(self, model: TensorModel, facts: Facts, slot: str, counts: Tensor | None) -> Tensor:
         """Σ cross entropy of each fact's id of a slot against all ids, over the distinct queries of a batch."""
         ids = {other: facts.column(other) for other in model.indicator.slots if other != slot}
         queries = combinations(ids, joined("".join(ids), ""))
@@ -286,7 +310,13 @@ class Training:
             return (losses if weight is None else losses * weight).sum()
         query, rows = model.query(model.works(asked), slot), model.rows(slot)
         loss = one_vs_all(
-            self._dropped(query), rows, queries.index, answers, weight, smoothing=self.recipe.label_smoothing
+            self._dropped(query),
+            rows,
+            queries.index,
+            answers,
+            weight,
+            counts=counts,
+            smoothing=self.recipe.label_smoothing,
         )
         if self.recipe.penalty and slot in "so":
             weight = torch.ones_like(answers, dtype=query.dtype) if weight is None else weight.to(query.dtype)

@@ -72,9 +72,9 @@ def _both_recipes(paper: Recipe, **told: Any) -> tuple[Entry, ...]:
 ALL = {**RECIPES["modern"].predict, "t": 0.1}  # times are predicted too
 TIMES = {"s": 1.0, "o": 1.0, "t": 0.1}
 # what takes part in more than one way
-CONT150 = partial(_entry, "cont", 150, 20, form="both", dropout=0.3, epochs=16, patience=9)
-CONT = partial(_entry, "cont", 100, 12, form="both", epochs=16, patience=9)
-TUCKER = partial(_entry, "tucker", 100, 12, 120, form="both", epochs=12, patience=9)
+CONT150 = partial(_entry, "cont", 150, 20, form="both", candidates=0, dropout=0.3, epochs=16, patience=9)
+CONT = partial(_entry, "cont", 100, 12, form="both", candidates=0, epochs=16, patience=9)
+TUCKER = partial(_entry, "tucker", 100, 12, 120, form="both", candidates=0, epochs=12, patience=9)
 TREE = partial(_entry, "tree", 100, 80, 30, form="both", epochs=12, patience=9)
 TNT = partial(_entry, "complex", 156, form="both", note="TNTComplEx", epochs=24, patience=9)
 HOLE = partial(_entry, "hole", 200, form="both", epochs=16, patience=9)
@@ -88,12 +88,13 @@ BENCHMARKS = {
         entries=(
             CONT150(),
             CONT(),
+            CONT(note="fewer candidates", candidates=1024),
             CONT(note="times predicted too", predict=ALL, seeds=(0,)),
             TUCKER(),
             TUCKER(note="times predicted too", predict=ALL, seeds=(0,)),
             TREE(),
             TREE(note="times predicted too", predict=ALL, seeds=(0,)),
-            _entry("complex", 800, form="both", note="TNTComplEx", epochs=20, patience=9),
+            _entry("complex", 800, form="both", note="TNTComplEx", epochs=24, patience=9),
             TNT(),
             TNT(note="TNTComplEx, times predicted too", predict=TIMES, seeds=(0,)),
             _entry("complex", 156, note="TComplEx", epochs=24, patience=9),
@@ -117,6 +118,7 @@ BENCHMARKS = {
         split="valid",
         entries=(
             ABLATED(form="both", note="all of it"),
+            ABLATED(form="both", note="all candidates", candidates=0),
             ABLATED(form="both", note="times predicted too", predict=ALL),
             ABLATED(form="both", note="predicates not predicted", predict={"s": 1.0, "o": 1.0}),
             ABLATED(note="no static part"),
@@ -154,8 +156,8 @@ BENCHMARKS = {
         data="icews05-15",
         slots="spo",
         entries=(
-            LONG("cont", 100, 12, form="both", penalty=3e-3, epochs=12, seeds=(0,)),
-            LONG("complex", 128, form="both", note="TNTComplEx", penalty=5e-3, epochs=10, seeds=(0,)),
+            LONG("cont", 100, 12, form="both", candidates=0, penalty=3e-3, epochs=12, seeds=(0,)),
+            LONG("complex", 128, form="both", note="TNTComplEx", penalty=5e-3, epochs=12, seeds=(0,)),
         ),
         published=(
             ("ConT, as copied since 2019", 0.163),
