@@ -76,7 +76,7 @@ CONT150 = partial(_entry, "cont", 150, 20, form="both", candidates=0, dropout=0.
 CONT = partial(_entry, "cont", 100, 12, form="both", candidates=0, epochs=16, patience=9)
 TUCKER = partial(_entry, "tucker", 100, 12, 120, form="both", candidates=0, epochs=12, patience=9)
 TREE = partial(_entry, "tree", 100, 80, 30, form="both", epochs=12, patience=9)
-TNT = partial(_entry, "complex", 156, form="both", note="TNTComplEx", epochs=24, patience=9)
+TNT = partial(_entry, "complex", 156, form="both", note="TNTComplEx", candidates=2048, epochs=32, patience=9)
 HOLE = partial(_entry, "hole", 200, form="both", epochs=16, patience=9)
 DISTMULT = partial(_entry, "distmult", 200, form="both", epochs=16, patience=9)
 LONG = partial(_entry, levels=(1, 5, 25, 125), validate_every=2)
@@ -97,7 +97,7 @@ BENCHMARKS = {
             _entry("complex", 800, form="both", note="TNTComplEx", epochs=24, patience=9),
             TNT(),
             TNT(note="TNTComplEx, times predicted too", predict=TIMES, seeds=(0,)),
-            _entry("complex", 156, note="TComplEx", epochs=24, patience=9),
+            _entry("complex", 156, note="TComplEx", candidates=2048, epochs=32, patience=9),
             HOLE(),
             HOLE(note="times predicted too", predict=TIMES, seeds=(0,)),
             DISTMULT(),
