@@ -168,7 +168,8 @@ RECIPES: dict[str, Recipe] = {
 SUM = {"predict": {"s": 1.0, "o": 1.0}, "penalty": 1e-2, "dropout": 0.0, "label_smoothing": 0.0, "learning_rate": 0.2}
 SUITED: dict[str, dict[str, dict[str, Any]]] = {
     "modern": {
-        **dict.fromkeys(("distmult", "hole", "complex"), SUM),
+        **dict.fromkeys(("distmult", "complex"), SUM),
+        "hole": SUM | {"learning_rate": 0.06},  # a step of a row is a step of all its spectrum
         "tucker": {"smoothness": 10.0},
         "tree": {"penalty": 1e-3, "dropout": 0.0, "label_smoothing": 0.0},  # a product of seven shrinks by itself
     }
