@@ -44,6 +44,7 @@ COMMANDS = {
             "negatives",
         ),
         *("predict", "reciprocal", "average", "levels", "smoothness", "penalty", "dropout", "label_smoothing"),
+        "candidates",
         *(
             "avoid_known",
             "optimizer",
