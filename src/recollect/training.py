@@ -99,7 +99,7 @@ class Training:
             names = ", ".join(name for name, _ in model.named_parameters())
             raise UserError(f"{type(model).__name__} has no parameter {sorted(wrong)[0]!r} to learn; it has {names}")
         self.learned = {name: p for name, p in model.named_parameters() if learn is None or name in learn}
-        # entities that a batch does not name are too many to be compared with all of them
+        # of the entities that a batch does not name, some that are drawn are its candidates
         predicted = recipe.loss == "one-vs-all" and not {"s", "o"}.isdisjoint(recipe.predict)
         self.sampled = predicted and 0 < 2 * recipe.candidates < len(model.entity)
         self.lazy = self._lazy(sample)  # kinds
@@ -179,7 +179,7 @@ class Training:
         for kind in {KINDS[slot] for slot in self.model.indicator.slots}:
             ids = self._touched(kind, facts, {})
             predicted = self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict)
-            if predicted and kind == "entity" and self.sampled:
+            if kind == "entity" and self.sampled:
                 lazy.add(kind)
                 continue
             if predicted and (kind != "time" or self.model.time.numel() <= HUGE):
@@ -223,10 +223,10 @@ class Training:
         }
         facts = self._both_ways(seen)
         rows = {kind: self._touched(kind, facts, corrupted) for kind in self.lazy}
-        counts = None
+        copies = None
         if self.sampled:
-            rows["entity"], counts = self._joined_by_others(rows["entity"])
-        value, grads = self._gradients(rows, facts, corrupted, counts)
+            rows["entity"], copies = self._joined_by_others(rows["entity"])
+        value, grads = self._gradients(rows, facts, corrupted, copies)
         if self.recipe.smoothness and "time" in grads:
             self._add_roughness(grads["time"], batch, rows.get("time"))
         touched = {name: rows[kind] for kind in rows for name in self.model.tables(kind) if name in self.learned}
@@ -243,23 +243,23 @@ class Training:
 
     def _joined_by_others(self, named: Tensor) -> tuple[Tensor, Tensor]:
         """Entities that a batch names and others that are drawn, sorted, and how many entities each stands for."""
-        counts = torch.zeros(len(self.model.entity))
-        others = (counts.index_fill_(0, named, 1) == 0).nonzero()[:, 0]
+        copies = torch.zeros(len(self.model.entity))
+        others = (copies.index_fill_(0, named, 1) == 0).nonzero()[:, 0]
         drawn = others[torch.randperm(len(others), generator=self.generator)[: self.recipe.candidates]]
-        counts[drawn] = len(others) / max(1, len(drawn))
-        rows = counts.nonzero()[:, 0]
-        return rows, counts[rows]
+        copies[drawn] = len(others) / max(1, len(drawn))
+        rows = copies.nonzero()[:, 0]
+        return rows, copies[rows]
 
     def _gradients(
-        self, rows: dict[str, Tensor], facts: Facts, corrupted: dict[str, Tensor], counts: Tensor | None = None
+        self, rows: dict[str, Tensor], facts: Facts, corrupted: dict[str, Tensor], copies: Tensor | None = None
     ) -> tuple[float, dict[str, Tensor]]:
         """The mean loss of a batch and its gradient by parameter, of the touched rows only where `rows` tells them.
 
-        `counts` tells how many entities each touched one stands for.
+        `copies` tells how many entities each touched one stands for.
         """
         count = len(facts) // 2 if self.model.reciprocal else len(facts)
         part, facts, corrupted = self._part(rows, facts, corrupted)
-        loss = self._loss(part, facts, corrupted, count, counts) / count
+        loss = self._loss(part, facts, corrupted, count, copies) / count
         loss.backward()
         return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
 
@@ -278,7 +278,7 @@ class Training:
         return model.part(taken, levels), facts, corrupted
 
     def _loss(
-        self, model: TensorModel, facts: Facts, corrupted: dict[str, Tensor], count: int, counts: Tensor | None
+        self, model: TensorModel, facts: Facts, corrupted: dict[str, Tensor], count: int, copies: Tensor | None
     ) -> Tensor:
         """The summed loss of some facts; with inverse ones among them, the first `count` are the facts themselves."""
         there = facts.to(model.device)
@@ -288,7 +288,7 @@ class Training:
                 if not (model.reciprocal and slot == "s"):  # who is asked as whom, below
                     both = model.reciprocal and slot == "o"
                     asked = there if both else there[:count]
-                    losses.append(weight * self._against_all(model, asked, slot, counts if slot in "so" else None))
+                    losses.append(weight * self._against_all(model, asked, slot, copies if slot in "so" else None))
             return torch.stack(losses).sum()
         true, false = model.score_corrupted(facts, corrupted, self.counts)
         # only the logistic loss knows false facts; for the others there are none
@@ -296,7 +296,7 @@ class Training:
         each = self.objective(true, false, **extra)
         return (each if there.weight is None else each * there.weight).sum()
 
-    def _against_all(self, model: TensorModel, facts: Facts, slot: str, counts: Tensor | None) -> Tensor:
+    def _against_all(self, model: TensorModel, facts: Facts, slot: str, copies: Tensor | None) -> Tensor:
         """Σ cross entropy of each fact's id of a slot against all ids, over the distinct queries of a batch."""
         ids = {other: facts.column(other) for other in model.indicator.slots if other != slot}
         queries = combinations(ids, joined("".join(ids), ""))
@@ -315,7 +315,7 @@ class Training:
             queries.index,
             answers,
             weight,
-            counts=counts,
+            counts=copies,
             smoothing=self.recipe.label_smoothing,
         )
         if self.recipe.penalty and slot in "so":
