@@ -39,6 +39,21 @@ def first_step(model, facts: Facts, recipe: Recipe) -> dict[str, torch.Tensor]:
     return {name: state[f"sum.{name}"].sqrt() * moved[name].sign() for name in before}
 
 
+def weights(model, facts: Facts) -> torch.Tensor:
+    """What the penalty counts, over all facts: Σ|·|³ of what a sum over one axis multiplies, else ‖·‖²."""
+    rows = {slot: model.rows(slot) for slot in "so"}
+    if not model.indicator.is_diagonal:
+        query = model.query(model.works(facts), "o")
+        return rows["s"][facts.s].square().sum() + query.square().sum() + rows["o"][facts.o].square().sum()
+    times = model.time if model.levels is None else model.levels.rows(model.time, torch.arange(SIZES["time"]))
+    between = {"": model.lift("p", model.predicate)[facts.p] * model.lift("t", times)[facts.t]}
+    if model.form == "both":
+        between["static_"] = model.lift("p", model.static_predicate)[facts.p]
+    products = [made * getattr(model, f"{prefix}core0", 1) for prefix, made in between.items()]  # DistMult's λ
+    entity = model.lift("s", model.entity)
+    return sum(factor.abs().pow(3).sum() for factor in (entity[facts.s], *products, entity[facts.o]))
+
+
 def plain_loss(model, facts: Facts, recipe: Recipe) -> torch.Tensor:
     """The objective in plain autograd: every fact asked both ways, one at a time."""
     total = torch.zeros((), dtype=torch.float64)
@@ -50,10 +65,7 @@ def plain_loss(model, facts: Facts, recipe: Recipe) -> torch.Tensor:
         total = total + functional.cross_entropy(
             scores, asked.o, reduction="sum", label_smoothing=recipe.label_smoothing
         )
-        query = model.query(model.works(asked), "o")
-        rows = {slot: model.rows(slot) for slot in "so"}
-        squares = rows["s"][asked.s].square().sum() + query.square().sum() + rows["o"][asked.o].square().sum()
-        total = total + recipe.penalty * squares
+        total = total + recipe.penalty * weights(model, asked)
     before, _ = neighbours(SIZES["time"], model.spacings)
     have = before >= 0
     apart = model.time[have] - model.time[before[have]]

@@ -146,7 +146,9 @@ def train(
     candidates: Annotated[
         int | None, typer.Option(help="Entities drawn for every batch that stand for those it does not name; 0: all.")
     ] = None,
-    penalty: Annotated[float | None, typer.Option(help="Of ‖a_s‖² + ‖q‖² + ‖a_o‖² of each fact, q the query.")] = None,
+    penalty: Annotated[
+        float | None, typer.Option(help="Of the rows, and their products, that a score is made of.")
+    ] = None,
     dropout: Annotated[float | None, typer.Option(help="The part of a query that is left out.")] = None,
     label_smoothing: Annotated[float | None, typer.Option(help="Of one-vs-all.")] = None,
     average: Annotated[bool | None, typer.Option(help="Keep the mean of the weights after every epoch.")] = None,

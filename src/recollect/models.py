@@ -412,6 +412,18 @@ class TensorModel(nn.Module):
                 waiting.setdefault("", []).append(_real(work.score())[:, None])
         return _beside([_sum(queries) for queries in waiting.values()])
 
+    def weighed(self, works: Works, slot: str, query: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """How large what a question is made of is (B,), and what the answers to a slot, s or o, are (N,).
+
+        Σ|·|³ of the entity, of all that stands between it and the answer, by each equation, and of the answer, if θ
+        is a sum over one axis: by any less its terms would thin out. Else ‖·‖² of the entity, query and answer.
+        """
+        size = _cubes if self.indicator.is_diagonal else _squares
+        between = [work.query("so") for work in works.values()] if self.indicator.is_diagonal else [query]
+        given, at = works[""].factor(other := "so".replace(slot, ""), works[""].ids[other])
+        answer, to = works[""].factor(slot, answers)
+        return _sum([size(given)[at], *(size(made) for made in between)]), size(answer)[to]
+
     def rows(self, slot: str, ids: Tensor | None = None) -> Tensor:
         """Candidates of a slot that is not wide, by default all, as real rows that face queries: (N, width)."""
         names = {self._table_name(prefix, slot): prefix for prefix, x in self.equations.items() if slot in x.slots}
@@ -641,6 +653,14 @@ def _sum(parts: list[Tensor]) -> Tensor:
     for part in parts[1:]:
         total = total + part
     return total
+
+
+def _squares(x: Tensor) -> Tensor:
+    return x.square().sum(dim=1)
+
+
+def _cubes(x: Tensor) -> Tensor:
+    return x.abs().pow(3).sum(dim=1)
 
 
 def _beside(parts: list[Tensor]) -> Tensor:

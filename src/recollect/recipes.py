@@ -52,7 +52,7 @@ class Recipe:
     reciprocal: bool = False  # predicates have inverses, and who is asked as whom
     levels: tuple[int, ...] = (1,)  # spacings of the knots that times are made of
     smoothness: float = 0.0  # of Σ ‖a_t − a_{t+1}‖² over neighbouring knots, beside the loss summed over all facts
-    penalty: float = 0.0  # of ‖a_s‖² + ‖q‖² + ‖a_o‖² beside the loss of each fact, q the query
+    penalty: float = 0.0  # of what a score is made of (`TensorModel.weighed`), beside the loss of each fact
     dropout: float = 0.0  # the part of a query's numbers that is left out
     label_smoothing: float = 0.0  # the part of an answer that all candidates share
     average: bool = False  # the mean of the weights after every epoch, each counting as its number, is what is kept
@@ -165,7 +165,14 @@ RECIPES: dict[str, Recipe] = {
     ),
 }
 # what a sum over one axis wants otherwise: it has fewer numbers to hold back
-SUM = {"predict": {"s": 1.0, "o": 1.0}, "penalty": 1e-2, "dropout": 0.0, "label_smoothing": 0.0, "learning_rate": 0.2}
+SUM = {
+    "predict": {"s": 1.0, "o": 1.0},
+    "smoothness": 1.0,
+    "penalty": 1e-2,
+    "dropout": 0.0,
+    "label_smoothing": 0.0,
+    "learning_rate": 0.2,
+}
 SUITED: dict[str, dict[str, dict[str, Any]]] = {
     "modern": {
         **dict.fromkeys(("distmult", "complex"), SUM),

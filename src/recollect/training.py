@@ -308,10 +308,11 @@ class Training:
                 logits[queries.index], answers, reduction="none", label_smoothing=self.recipe.label_smoothing
             )
             return (losses if weight is None else losses * weight).sum()
-        query, rows = model.query(model.works(asked), slot), model.rows(slot)
+        works = model.works(asked)
+        query = model.query(works, slot)
         loss = one_vs_all(
             self._dropped(query),
-            rows,
+            model.rows(slot),
             queries.index,
             answers,
             weight,
@@ -321,11 +322,8 @@ class Training:
         if self.recipe.penalty and slot in "so":
             weight = torch.ones_like(answers, dtype=query.dtype) if weight is None else weight.to(query.dtype)
             times = query.new_zeros(len(query)).index_add_(0, queries.index, weight)
-            given = model.rows("s" if slot == "o" else "o")[asked.column("s" if slot == "o" else "o")]
-            loss = loss + self.recipe.penalty * (
-                (times * (given.square().sum(dim=1) + query.square().sum(dim=1))).sum()
-                + (weight * rows[answers].square().sum(dim=1)).sum()
-            )
+            asks, answer = model.weighed(works, slot, query, answers)
+            loss = loss + self.recipe.penalty * ((times * asks).sum() + (weight * answer).sum())
         return loss
 
     @torch.no_grad()
