@@ -89,7 +89,9 @@ def test_the_first_step_is_down_the_whole_objective(name, form, levels):
         torch.testing.assert_close(found, wanted[key], rtol=1e-6, atol=1e-9, msg=lambda m, key=key: f"{key}: {m}")
 
 
-def test_smoothness_is_whole_after_an_epoch_of_rows_touched_one_by_one():
+@pytest.mark.parametrize("long", [1, 2**12])
+def test_smoothness_is_whole_after_an_epoch_of_rows_touched_one_by_one(long, monkeypatch):
+    monkeypatch.setattr("recollect.training.LONG", long)
     sizes = {"entity": 9, "predicate": 3, "time": 200}
     facts = random_facts(900, sizes, seed=5)
     facts = facts.with_slot(

@@ -29,6 +29,7 @@ from recollect.recipes import Recipe
 from recollect.threads import one_thread
 
 HUGE = 2**24  # numbers: of a larger table of times, one-vs-all takes those of a batch for all candidates
+LONG = 2**12  # numbers: a row of a time that has more is better worked on by itself
 LAZY = 4  # a table of which a batch touches at most this part (a fourth) is updated row by row
 PLAIN = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")  # of a run's state, what is no tensor
 
@@ -339,16 +340,18 @@ class Training:
         if self.model.levels is not None:
             part = self.model.levels.gather(part, (self.occurring > 0).double())
         scale = 2 * self.recipe.smoothness / len(batch) * part
-        if knots is None:
+        knots = torch.arange(len(table)) if knots is None else knots
+        if table[0].numel() < LONG:
             for other in self.neighbours:
-                here = other >= 0
-                apart = table[here] - table[other[here]]
-                grad[here] += apart * scale[here].to(table).view(-1, *[1] * (table.dim() - 1))
+                near = other[knots]
+                here = near >= 0
+                apart = table[knots[here]] - table[near[here]]
+                grad[here] += apart * scale[knots[here]].to(table).view(-1, *[1] * (table.dim() - 1))
             return
-        for row, knot in enumerate(knots.tolist()):  # rows are long: one at a time, nothing is copied
+        for row, knot in enumerate(knots.tolist()):  # one at a time, nothing is copied
             for other in self.neighbours:
-                if (near := int(other[knot])) >= 0:
-                    grad[row].add_(table[knot], alpha=float(scale[knot])).sub_(table[near], alpha=float(scale[knot]))
+                if (one := int(other[knot])) >= 0:
+                    grad[row].add_(table[knot], alpha=float(scale[knot])).sub_(table[one], alpha=float(scale[knot]))
 
     def _dropped(self, query: Tensor) -> Tensor:
         """Queries with some of their numbers left out, the others raised to make up for them."""
