@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -40,18 +41,18 @@ def first_step(model, facts: Facts, recipe: Recipe) -> dict[str, torch.Tensor]:
 
 
 def weights(model, facts: Facts) -> torch.Tensor:
-    """What the penalty counts, over all facts: Σ|·|³ of what a sum over one axis multiplies, else ‖·‖²."""
+    """What the penalty counts of each fact: Σ|·|³ of what a sum over one axis multiplies, else ‖·‖²."""
     rows = {slot: model.rows(slot) for slot in "so"}
     if not model.indicator.is_diagonal:
-        query = model.query(model.works(facts), "o")
-        return rows["s"][facts.s].square().sum() + query.square().sum() + rows["o"][facts.o].square().sum()
+        factors = [rows["s"][facts.s], model.query(model.works(facts), "o"), rows["o"][facts.o]]
+        return sum(factor.square().sum(dim=1) for factor in factors)
     times = model.time if model.levels is None else model.levels.rows(model.time, torch.arange(SIZES["time"]))
     between = {"": model.lift("p", model.predicate)[facts.p] * model.lift("t", times)[facts.t]}
     if model.form == "both":
         between["static_"] = model.lift("p", model.static_predicate)[facts.p]
     products = [made * getattr(model, f"{prefix}core0", 1) for prefix, made in between.items()]  # DistMult's λ
     entity = model.lift("s", model.entity)
-    return sum(factor.abs().pow(3).sum() for factor in (entity[facts.s], *products, entity[facts.o]))
+    return sum(factor.abs().pow(3).sum(dim=1) for factor in (entity[facts.s], *products, entity[facts.o]))
 
 
 def plain_loss(model, facts: Facts, recipe: Recipe) -> torch.Tensor:
@@ -65,7 +66,7 @@ def plain_loss(model, facts: Facts, recipe: Recipe) -> torch.Tensor:
         total = total + functional.cross_entropy(
             scores, asked.o, reduction="sum", label_smoothing=recipe.label_smoothing
         )
-        total = total + recipe.penalty * weights(model, asked)
+        total = total + recipe.penalty * weights(model, asked).sum()
     before, _ = neighbours(SIZES["time"], model.spacings)
     have = before >= 0
     apart = model.time[have] - model.time[before[have]]
@@ -388,8 +389,70 @@ def test_spectra_are_as_long_as_rows(rank, slot):
     torch.testing.assert_close(real.square().sum(dim=1), query.square().sum(dim=1))
 
 
-def test_facts_may_weigh_with_every_ingredient_in_double_precision():
-    model = random_model("complex", "both", 3, sizes=SIZES, reciprocal=True)
-    facts = replace(random_facts(20, SIZES), weight=torch.linspace(0.5, 2, 20))
-    recipe = replace(BARE, penalty=0.1)
-    assert next(iter(Training(model, facts, recipe, generator=generator(3)))).loss > 0
+@pytest.mark.parametrize("name", EPISODIC)
+@FORMS
+def test_every_ingredient_at_once_is_the_plain_objective(name, form):
+    """Facts that weigh, all four slots, label smoothing, the penalty, and drawn entities that stand for many."""
+    sizes = SIZES | {"entity": 40}
+    model = random_model(name, form, 3, sizes=sizes, reciprocal=True)
+    facts = random_facts(12, sizes)
+    facts = replace(facts, weight=torch.linspace(0.5, 2, 12, dtype=torch.float64))
+    recipe = replace(
+        BARE, predict={"s": 1.0, "p": 0.5, "o": 1.0, "t": 0.3}, penalty=0.1, label_smoothing=0.2, candidates=5
+    )
+    training = Training(model, facts, recipe, generator=generator(3))
+    both = training._both_ways(facts)
+    rows, copies = training._joined_by_others(training._touched("entity", both, {}))
+    assert copies.max() > 1
+    value, grads = training._gradients({"entity": rows}, both, {}, copies)
+
+    def entropy(asked: Facts, slot: str, ids: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        scores = torch.stack([model.score(asked.with_slot(slot, int(one))) for one in ids], dim=1)
+        logs = scores - (scores.exp() * counts).sum(dim=1, keepdim=True).log()
+        right = logs.gather(1, torch.searchsorted(ids, asked.column(slot).contiguous())[:, None])[:, 0]
+        return -(0.8 * right + 0.2 * (logs @ counts) / counts.sum())
+
+    total = torch.zeros((), dtype=torch.float64)
+    inverse = Facts.from_columns(facts.o, facts.p + sizes["predicate"], facts.s, facts.t)
+    for asked in (facts, inverse):
+        each = entropy(asked, "o", rows, copies.double()) + 0.1 * weights(model, asked)
+        total = total + (each * facts.weight).sum()
+    for slot, weight, count in (("p", 0.5, sizes["predicate"]), ("t", 0.3, sizes["time"])):
+        each = entropy(facts, slot, torch.arange(count), torch.ones(count, dtype=torch.float64))
+        total = total + weight * (each * facts.weight).sum()
+    (total / 12).backward()
+    assert value == pytest.approx(total.item() / 12)
+    for key, parameter in model.named_parameters():
+        wanted = parameter.grad[rows] if key == "entity" else parameter.grad
+        torch.testing.assert_close(grads[key], wanted, msg=lambda m, key=key: f"{key}: {m}")
+
+
+def test_what_is_left_of_a_query_is_what_meets_the_candidates(monkeypatch):
+    model = random_model("complex", "episodic", 3, sizes=SIZES, reciprocal=True)
+    training = Training(model, random_facts(20, SIZES), replace(BARE, dropout=0.25), generator=generator(3))
+    monkeypatch.setattr(training, "_dropped", lambda query: query * 0)
+    assert next(iter(training)).loss == pytest.approx(2 * math.log(SIZES["entity"]))
+
+
+def test_a_reciprocal_model_predicts_both_ways_alike():
+    model = random_model("complex", "episodic", 3, sizes=SIZES, reciprocal=True)
+    with pytest.raises(UserError, match="a reciprocal model predicts s and o alike; got"):
+        Training(model, random_facts(20, SIZES), Recipe(loss="one-vs-all", predict="s"), generator=generator(3))
+
+
+def test_a_state_may_be_continued_twice():
+    recipe = replace(BARE, epochs=3, batch_size=7, average=True)
+    facts, runs = random_facts(20, SIZES), []
+    training = Training(random_model("complex", "both", 3, sizes=SIZES), facts, recipe, generator=generator(3))
+    while next(iter(training)).epoch < 1:
+        pass
+    tensors, plain = training.state()
+    kept = {name: value.clone() for name, value in tensors.items()}
+    for _ in range(2):
+        model = random_model("complex", "both", 3, sizes=SIZES)
+        again = Training(model, facts, recipe, generator=generator(9))
+        again.restore_(kept, plain)
+        list(again)
+        runs.append(again.state()[0])
+    for name, value in runs[0].items():
+        assert torch.equal(value, runs[1][name]), name

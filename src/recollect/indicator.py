@@ -4,20 +4,14 @@ Notation: slots with their latent axes, then the axes of shared cores.
 
     s:i p:j o:k t:l | lijk      θ = Σ_ijkl a_s[i] a_p[j] a_o[k] a_t[l] G[l,i,j,k]
 
-Lower-case letters are latent axes; `B` (batch) and `N` (candidates) are reserved. A slot may occur
-twice (Tree's time); its occurrences are then multiplied out when the slot is open.
+Lower-case letters are latent axes. A slot may occur twice (Tree's time); its occurrences are then multiplied out
+when the slot is open.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-
-import opt_einsum
-from torch import Tensor
 
 from recollect.facts import SLOTS
 
@@ -27,8 +21,8 @@ class Indicator:
     """θ as a sum over latent axes of a product of factors, one a slot, and cores.
 
     >>> tree = Indicator.parse("t:a s:b p:cd o:e t:f | abc def")
-    >>> tree.equation(), tree.equation(open="t"), tree.axes("t")
-    ('Ba,Bb,Bcd,Be,Bf,abc,def->B', 'Bb,Bcd,Be,abc,def->Baf', 'af')
+    >>> tree.slots, tree.axes("p"), tree.axes("t"), tree.cores
+    ('spot', 'cd', 'af', ('abc', 'def'))
     """
 
     factors: tuple[tuple[str, str], ...]  # (slot, axes), in the order written
@@ -85,35 +79,6 @@ class Indicator:
     def order(self, slot: str) -> int:
         """How many axes a row of a slot has: 1 is a vector, 3 the core of a time; 0 where there is no such slot."""
         return max(map(len, self.occurrences(slot)), default=0)
-
-    def equation(self, open: str | None = None) -> str:
-        """The einsum of a score (B,), or of the query (B, axes) that waits for the open slot."""
-        terms = ["B" + axes for slot, axes in self.factors if slot != open]
-        return ",".join([*terms, *self.cores]) + "->B" + (self.axes(open) if open else "")
-
-    def contract(self, values: Mapping[str, Tensor], cores: Sequence[Tensor], open: str | None = None) -> Tensor:
-        """θ of each fact (B,), or with a slot open its query (B, axes); values[slot] is (B, axes of one occurrence)."""
-        operands = [*(values[slot] for slot, _ in self.factors if slot != open), *cores]
-        return einsum(self.equation(open), *operands)
-
-    def candidates(self, slot: str, value: Tensor) -> Tensor:
-        """What a query is multiplied with: the product of a slot's occurrences, (N, axes)."""
-        occurrences = self.occurrences(slot)
-        if len(occurrences) == 1:
-            return value
-        terms = ",".join("N" + axes for axes in occurrences)
-        return einsum(f"{terms}->N{self.axes(slot)}", *[value] * len(occurrences))
-
-
-def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """Contract along the cheapest path, found once per equation and shapes."""
-    result: Tensor = _expression(equation, *(tuple(operand.shape) for operand in operands))(*operands)
-    return result
-
-
-@lru_cache(maxsize=512)
-def _expression(equation: str, *shapes: tuple[int, ...]) -> Any:
-    return opt_einsum.contract_expression(equation, *shapes, optimize="optimal")
 
 
 def _is_axes(text: str) -> bool:

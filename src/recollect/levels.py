@@ -142,6 +142,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
 
 def check_levels(spacings: Sequence[int]) -> tuple[int, ...]:
     """Spacings, each once, the coarsest last but for 0, which is first."""
-    if not spacings or any(not isinstance(w, int) or w < 0 for w in spacings) or len(set(spacings)) < len(spacings):
+    given = tuple(spacings) if isinstance(spacings, Sequence) else ()
+    if not given or any(not isinstance(w, int) or w < 0 for w in given) or len(set(given)) < len(given):
         raise UserError(f"levels are spacings of times, whole numbers from 0, each once, like 0,1,7; got {spacings}")
-    return tuple(sorted(spacings))
+    return tuple(sorted(given))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from recollect.contraction import Contraction, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
-from recollect.indicator import Indicator, einsum
+from recollect.indicator import Indicator
 from recollect.kernels import is_native, pair_scores, row_dot, take
 from recollect.levels import Levels, check_levels
 from recollect.seeds import seeded
@@ -266,10 +266,10 @@ class TensorModel(nn.Module):
         with torch.no_grad():
             if theirs.cores:
                 left = "".join(name[axis] for axis in theirs.cores[0])
-                weights["core0"] = einsum(f"{axes},{ours.cores[0]}->{left}", time, self.core0)
+                weights["core0"] = torch.einsum(f"{axes},{ours.cores[0]}->{left}", time, self.core0)
             else:
                 left = "".join(name[axis] for axis in theirs.axes("p"))
-                lifted = einsum(f"{axes},N{ours.axes('p')}->N{left}", time, self.lift("p", self.predicate))
+                lifted = torch.einsum(f"{axes},N{ours.axes('p')}->N{left}", time, self.lift("p", self.predicate))
                 weights["predicate"] = self.lower("p", lifted)
         ranks = Ranks.of(self.ranks.entity) if self.counterpart else replace(self.ranks, time=self.ranks.entity)
         model = kind(self.sizes, ranks, form="semantic", dtype=self.dtype, device=self.device, generator=seeded(0))
@@ -422,7 +422,7 @@ class TensorModel(nn.Module):
         between = [work.query("so") for work in works.values()] if self.indicator.is_diagonal else [query]
         given, at = works[""].factor(other := "so".replace(slot, ""), works[""].ids[other])
         answer, to = works[""].factor(slot, answers)
-        return _sum([size(given)[at], *(size(made) for made in between)]), size(answer)[to]
+        return _sum([take(size(given), at), *(size(made) for made in between)]), take(size(answer), to)
 
     def rows(self, slot: str, ids: Tensor | None = None) -> Tensor:
         """Candidates of a slot that is not wide, by default all, as real rows that face queries: (N, width)."""

@@ -44,7 +44,14 @@ def parse_negatives(text: str) -> dict[str, int]:
 
 def check_negatives(counts: Mapping[str, int]) -> dict[str, int]:
     """Only the slots that are corrupted, at least one, in the order s p o t, which draws depend on."""
+    if not isinstance(counts, Mapping) or not all(map(is_count, counts.values())):
+        raise UserError(f"cannot read negatives {counts!r}; give slots whole numbers from 0, like s=1,o=1")
     told = {parse_slot(slot): count for slot, count in counts.items()}
-    if not told or max(told.values()) < 1 or min(told.values()) < 0:
+    if not told or max(told.values()) < 1:
         raise UserError(f"negatives {dict(counts)} corrupt nothing; give at least one slot a count, like s=1,o=1")
     return {slot: told[slot] for slot in SLOTS if told.get(slot)}
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number from 0; True is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -16,7 +16,7 @@ from recollect.errors import UserError
 from recollect.facts import SLOTS, parse_slot, parse_slots
 from recollect.levels import check_levels
 from recollect.losses import logistic, ranking
-from recollect.negatives import check_negatives
+from recollect.negatives import check_negatives, is_count
 from recollect.optimizers import OPTIMIZERS
 
 ORDERS = ("auto", "random", "blocks")
@@ -77,11 +77,13 @@ class Recipe:
         object.__setattr__(self, "negatives", check_negatives(self.negatives))
         object.__setattr__(self, "predict", check_predict(self.predict))
         object.__setattr__(self, "levels", check_levels(self.levels))
+        for name in ("sigmoid", "reciprocal", "average", "avoid_known"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise UserError(f"{name} must be true or false; got {value!r}")
         for name in ("batch_size", "epochs", "validate_every", "patience"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not is_count(value := getattr(self, name)) or value < 1:
                 raise UserError(f"{name} must be a whole number from 1; got {value}")
-        if not isinstance(self.candidates, int) or self.candidates < 0:
+        if not is_count(self.candidates):
             raise UserError(f"candidates must be a whole number from 0, which means all; got {self.candidates}")
         s, o = self.predict.get("s"), self.predict.get("o")
         if self.reciprocal and (self.loss != "one-vs-all" or o is None or s != o):
@@ -91,8 +93,9 @@ class Recipe:
         positive = ("learning_rate", "time_rate")
         for name in (*positive, "l2", "margin", "smoothness", "penalty", "dropout", "label_smoothing"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and (value > 0 or (value == 0 and name not in positive))):
-                raise UserError(f"{name} must be a number {'above 0' if name in positive else 'from 0'}; got {value}")
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or value < 0 or (value == 0 and name in positive):
+                raise UserError(f"{name} must be a number {'above 0' if name in positive else 'from 0'}; got {value!r}")
             if name in ("dropout", "label_smoothing") and value >= 1:
                 raise UserError(f"{name} must be a number below 1; got {value}")
 
@@ -115,6 +118,7 @@ class Recipe:
         """The sampled loss of each fact and its corruptions: (B,), (B, K) -> (B,)."""
         if self.loss == "logistic":
             return logistic
+        assert self.loss == "ranking", "one-vs-all draws no corruptions"
         return partial(ranking, margin=self.margin, sigmoid=self.sigmoid)
 
 
@@ -133,6 +137,8 @@ def check_predict(predict: Mapping[str, float] | str) -> dict[str, float]:
                 raise UserError(f"cannot read predict {predict!r}; write it like so or s=1,o=1,t=0.1") from None
         else:
             predict = dict.fromkeys(parse_slots(predict), 1.0)
+    if not isinstance(predict, Mapping) or not all(isinstance(weight, int | float) for weight in predict.values()):
+        raise UserError(f"cannot read predict {predict!r}; write it like so or s=1,o=1,t=0.1")
     told = {parse_slot(slot): float(weight) for slot, weight in predict.items()}
     if any(not (math.isfinite(weight) and weight >= 0) for weight in told.values()):
         raise UserError(f"one-vs-all weighs its slots by numbers from 0; got {predict}")

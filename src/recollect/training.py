@@ -19,6 +19,7 @@ from recollect.batches import BLOCKS, FEW, block_order, choose_block, random_ord
 from recollect.contraction import ORDER, combinations, distinct_counts, joined
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts, number
+from recollect.kernels import take
 from recollect.known import Known
 from recollect.levels import Bridges, neighbours
 from recollect.losses import one_vs_all
@@ -75,6 +76,8 @@ class Training:
             )
         if model.reciprocal and recipe.loss != "one-vs-all":
             raise UserError(f"a reciprocal model learns by one-vs-all; got the {recipe.loss} loss")
+        if model.reciprocal and recipe.predict.get("s") != recipe.predict.get("o"):
+            raise UserError(f"a reciprocal model predicts s and o alike; got {recipe.predict}")
         if unknown := set(recipe.slots) - set(model.indicator.slots):
             names = ", ".join(SLOT_NAMES[slot] for slot in sorted(unknown))
             raise UserError(
@@ -82,7 +85,6 @@ class Training:
             )
         self.model, self.facts, self.recipe = model, facts, recipe
         self.generator, self.validate = generator, validate
-        self.objective = recipe.objective()
         self.known = Known(model.as_modelled(facts), model.sizes)
         few = (*BLOCKS, *FEW) if recipe.loss == "one-vs-all" else BLOCKS
         self.block = None
@@ -101,8 +103,7 @@ class Training:
             raise UserError(f"{type(model).__name__} has no parameter {sorted(wrong)[0]!r} to learn; it has {names}")
         self.learned = {name: p for name, p in model.named_parameters() if learn is None or name in learn}
         # of the entities that a batch does not name, some that are drawn are its candidates
-        predicted = recipe.loss == "one-vs-all" and not {"s", "o"}.isdisjoint(recipe.predict)
-        self.sampled = predicted and 0 < 2 * recipe.candidates < len(model.entity)
+        self.sampled = self._predicts("entity") and 0 < 2 * recipe.candidates < len(model.entity)
         self.lazy = self._lazy(sample)  # kinds
         self.neighbours = neighbours(model.sizes["time"], model.spacings)
         self.occurring = facts.t.bincount(minlength=model.sizes["time"])  # facts of each time
@@ -161,7 +162,8 @@ class Training:
         """Continue from a `state`."""
 
         def under(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            found = {name: value for name, value in tensors.items() if name.startswith(prefix)}
+            return {name.removeprefix(prefix): value.clone() for name, value in found.items()}
 
         self.model.load_state_dict(under("model."))
         self.best = {name: value.to(self.model.device) for name, value in under("best.").items()}
@@ -179,16 +181,18 @@ class Training:
         lazy, facts = set(), self._both_ways(self.model.as_modelled(sample))
         for kind in {KINDS[slot] for slot in self.model.indicator.slots}:
             ids = self._touched(kind, facts, {})
-            predicted = self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict)
             if kind == "entity" and self.sampled:
                 lazy.add(kind)
                 continue
-            if predicted and (kind != "time" or self.model.time.numel() <= HUGE):
+            if self._predicts(kind) and (kind != "time" or self.model.time.numel() <= HUGE):
                 continue  # every row is a candidate
             drawn = sum(len(sample) * count for slot, count in self.recipe.drawn.items() if KINDS[slot] == kind)
             if LAZY * (len(ids) + drawn) <= len(getattr(self.model, kind)):
                 lazy.add(kind)
         return frozenset(lazy)
+
+    def _predicts(self, kind: str) -> bool:
+        return self.recipe.loss == "one-vs-all" and any(KINDS[slot] == kind for slot in self.recipe.predict)
 
     def _both_ways(self, facts: Facts) -> Facts:
         """Facts, and for a reciprocal model their inverses after them."""
@@ -294,7 +298,7 @@ class Training:
         true, false = model.score_corrupted(facts, corrupted, self.counts)
         # only the logistic loss knows false facts; for the others there are none
         extra = {"truth": there.value} if there.value is not None and self.recipe.loss == "logistic" else {}
-        each = self.objective(true, false, **extra)
+        each = self.recipe.objective()(true, false, **extra)
         return (each if there.weight is None else each * there.weight).sum()
 
     def _against_all(self, model: TensorModel, facts: Facts, slot: str, copies: Tensor | None) -> Tensor:
@@ -306,7 +310,7 @@ class Training:
         if model.is_wide(slot):
             logits = model.score_against(asked, slot)
             losses = functional.cross_entropy(
-                logits[queries.index], answers, reduction="none", label_smoothing=self.recipe.label_smoothing
+                take(logits, queries.index), answers, reduction="none", label_smoothing=self.recipe.label_smoothing
             )
             return (losses if weight is None else losses * weight).sum()
         works = model.works(asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -178,6 +179,7 @@ def run(which: str, lab: Lab) -> dict[str, Any]:
     graph = lab.graph(data)
     graph = graph if "valid" in graph.splits else split_randomly(graph)
     split = benchmark.split
+    asked = graph.split(split)
     known = Known(graph.known_by(split), graph.sizes)
     lab.expected = sum(len(entry.seeds) for entry in entries)
     rows = []
@@ -185,9 +187,7 @@ def run(which: str, lab: Lab) -> dict[str, Any]:
         rows += [_row(lab, data, graph, known, benchmark, entry, seed) for seed in entry.seeds]
         lab.clear()
     counted = {
-        kind: _figures(
-            Baseline(graph.split("train"), graph.sizes, decay=decay), graph.split(split), known, benchmark.slots
-        )
+        kind: _figures(Baseline(graph.split("train"), graph.sizes, decay=decay), asked, known, benchmark.slots)
         for kind, decay in DECAYS.items()
     }
     splits = {split: len(facts) for split, facts in graph.splits.items()}
@@ -257,11 +257,9 @@ def _figures(scorer: Any, facts: Facts, known: Known, slots: str) -> dict[str, d
 
 def page(found: dict[str, Any], _folder: Path) -> str:
     sizes, splits = found["sizes"], found["splits"]
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in found["rows"]:
-        groups.setdefault(str([row["model"], row["form"], row["rank"], row["note"]]), []).append(row)
-    lines = []
-    for rows in groups.values():
+    lines, left = [], iter(found["rows"])
+    for entry in found["settings"]["entries"]:
+        rows = list(islice(left, len(entry["seeds"])))
         first = rows[0]
         name = SHOWN[first["model"]] + {"both": " + static", "semantic": ", static"}.get(first["form"], "")
         tests = [row["figures"]["entity"] for row in rows]
@@ -293,10 +291,10 @@ def page(found: dict[str, Any], _folder: Path) -> str:
             f"Filtered figures of the {found['split']} split of `{found['settings']['data']}` "
             f"({sizes['entity']:,} entities × "
             f"{sizes['predicate']} predicates × {sizes['time']:,} times; {splits['train']:,} facts to learn, "
-            f"{splits['valid']:,} to choose by, {splits['test']:,} to test), subjects and objects together; the filter "
-            "knows all facts of the same time, and ties count half. Means of the seeds ± their standard deviation; "
-            "Hits@n in percent; *min* is minutes of one run with its test. *predicate* and *time* are the MRR of the "
-            "other slots. " + CHOSEN[found["split"]],
+            f"{splits['valid']:,} to choose by, {splits.get('test', 0):,} to test), subjects and objects together; "
+            "the filter knows all facts of the same time, and ties count half. Means of the seeds ± their standard "
+            "deviation; Hits@n in percent; *min* is minutes of one run with its test. *predicate* and *time* are "
+            "the MRR of the other slots. " + CHOSEN[found["split"]],
             markdown_table(head, lines),
             *([_published(found["published"])] if found["published"] else []),
         ]

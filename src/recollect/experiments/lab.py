@@ -116,7 +116,10 @@ class Lab:
     def clear(self) -> None:
         """Forget the trainings that were kept; what they found stays."""
         for place in self.folder.glob("*.run*"):
-            place.unlink()
+            if place.is_dir():  # of a checkpoint that was being written when all ended
+                shutil.rmtree(place)
+            else:
+                place.unlink()
 
     def _named(self, name: str, settings: Mapping[str, Any]) -> str:
         told = {**settings, "fingerprint": self._read} if self._read else settings
