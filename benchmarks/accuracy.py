@@ -5,8 +5,8 @@
 The textbook model is what a plain PyTorch script has: reciprocal predicates, one-vs-all cross entropy of random
 batches of 1,000, Adagrad at 0.1, the nuclear 3-norm and a smoothness of times, at the rank (156) and weights (0.01)
 that were published for it. Ours are the modern recipe with fewer candidates and without what pays only later (strong
-penalties, dropout, label smoothing), at ranks that were tried out on validation. Contenders train a part of an epoch in turn, so that a busy machine slows all of them;
-validations are not counted, and are the library's for all.
+penalties, dropout, label smoothing), at ranks that were tried out on validation. Contenders train a part of an epoch
+in turn, so that a busy machine slows all of them; validations are not counted, and are the library's for all.
 """
 
 from __future__ import annotations
