@@ -74,9 +74,6 @@ def _both_recipes(paper: Recipe, **told: Any) -> tuple[Entry, ...]:
 TIMES = {"s": 1.0, "o": 1.0, "t": 0.1}
 ALL = {**RECIPES["modern"].predict, "t": 0.1}
 # who takes part in more than one way
-CONT = partial(_entry, "cont", 100, 12, form="both", candidates=0, epochs=16, patience=9)
-TUCKER = partial(_entry, "tucker", 100, 12, 120, form="both", candidates=0, epochs=12, patience=9)
-TREE = partial(_entry, "tree", 100, 80, 30, form="both", epochs=12, patience=9)
 TNT = partial(_entry, "complex", form="both", note="TNTComplEx", epochs=24, patience=9)
 HOLE = partial(_entry, "hole", 200, form="both", epochs=16, patience=9)
 DISTMULT = partial(_entry, "distmult", 200, form="both", epochs=16, patience=9)
@@ -88,17 +85,14 @@ BENCHMARKS = {
         data="icews14",
         entries=(
             _entry("cont", 150, 20, form="both", candidates=0, dropout=0.3, epochs=16, patience=9),
-            CONT(),
-            CONT(note="times predicted too", predict=ALL, seeds=(0,)),
-            TUCKER(),
-            TUCKER(note="times predicted too", predict=ALL, seeds=(0,)),
-            TREE(seeds=(0,)),
-            TREE(note="times predicted too", predict=ALL, seeds=(0,)),
+            _entry("cont", 100, 12, form="both", candidates=0, epochs=16, patience=9),
+            _entry("tucker", 100, 12, 120, form="both", candidates=0, epochs=12, patience=9),
+            _entry("tree", 100, 80, 30, form="both", epochs=12, patience=9, seeds=(0,)),
             TNT(1000, epochs=20),
             TNT(156),
             TNT(156, note="TNTComplEx, times predicted too", predict=TIMES, seeds=(0,)),
             TNT(156, note="TComplEx", form="episodic"),
-            HOLE(),
+            HOLE(seeds=(0,)),
             HOLE(note="times predicted too", predict=TIMES, seeds=(0,)),
             DISTMULT(),
             DISTMULT(note="times predicted too", predict=TIMES, seeds=(0,)),
