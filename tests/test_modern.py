@@ -43,7 +43,7 @@ def first_step(model, facts: Facts, recipe: Recipe) -> dict[str, torch.Tensor]:
 def weights(model, facts: Facts) -> torch.Tensor:
     """What the penalty counts of each fact: Σ|·|³ of what a sum over one axis multiplies, else ‖·‖²."""
     rows = {slot: model.rows(slot) for slot in "so"}
-    if not model.indicator.is_diagonal:
+    if not model.cubed:
         factors = [rows["s"][facts.s], model.query(model.works(facts), "o"), rows["o"][facts.o]]
         return sum(factor.square().sum(dim=1) for factor in factors)
     times = model.time if model.levels is None else model.levels.rows(model.time, torch.arange(SIZES["time"]))

@@ -77,6 +77,7 @@ class TensorModel(nn.Module):
     episodic: ClassVar[Indicator | None] = None
     semantic: ClassVar[Indicator | None] = None
     parts: ClassVar[int] = 1  # 2: a table holds real and imaginary parts
+    cubed: ClassVar[bool] = False  # what is large is told by |·|³: of a sum over one axis of rows as they are
     counterpart: ClassVar[type[TensorModel] | None] = None  # the semantic model that a time makes of it, if not itself
 
     entity: nn.Parameter
@@ -415,11 +416,12 @@ class TensorModel(nn.Module):
     def weighed(self, works: Works, slot: str, query: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         """How large what a question is made of is (B,), and what the answers to a slot, s or o, are (N,).
 
-        Σ|·|³ of the entity, of all that stands between it and the answer, by each equation, and of the answer, if θ
-        is a sum over one axis: by any less its terms would thin out. Else ‖·‖² of the entity, query and answer.
+        Σ|·|³ of the entity, of all that stands between it and the answer, by each equation, and of the answer, where a
+        model is `cubed`: by less the terms of a sum would thin out. Else ‖·‖² of the entity, query and answer, which
+        is the same in any basis.
         """
-        size = _cubes if self.indicator.is_diagonal else _squares
-        between = [work.query("so") for work in works.values()] if self.indicator.is_diagonal else [query]
+        size = _cubes if self.cubed else _squares
+        between = [work.query("so") for work in works.values()] if self.cubed else [query]
         given, at = works[""].factor(other := "so".replace(slot, ""), works[""].ids[other])
         answer, to = works[""].factor(slot, answers)
         return _sum([take(size(given), at), *(size(made) for made in between)]), take(size(answer), to)
@@ -550,6 +552,7 @@ class DistMult(TensorModel):
 
     episodic = Indicator.parse("s:r p:r o:r t:r | r")
     semantic = Indicator.parse("s:r p:r o:r | r")
+    cubed = True
 
 
 class ComplEx(TensorModel):
@@ -558,6 +561,7 @@ class ComplEx(TensorModel):
     episodic = Indicator.parse("s:r p:r o:r t:r")
     semantic = Indicator.parse("s:r p:r o:r")
     parts = 2
+    cubed = True
 
     def lift(self, slot: str, rows: Tensor) -> Tensor:
         a = torch.view_as_complex(rows)
@@ -656,7 +660,7 @@ def _sum(parts: list[Tensor]) -> Tensor:
 
 
 def _squares(x: Tensor) -> Tensor:
-    return x.square().sum(dim=1)
+    return (x.abs() if x.is_complex() else x).square().sum(dim=1)
 
 
 def _cubes(x: Tensor) -> Tensor:

@@ -182,7 +182,7 @@ SUM = {
 SUITED: dict[str, dict[str, dict[str, Any]]] = {
     "modern": {
         **dict.fromkeys(("distmult", "complex"), SUM),
-        "hole": SUM | {"learning_rate": 0.06},  # a step of a row is a step of all its spectrum
+        "hole": SUM | {"learning_rate": 0.06, "smoothness": 3.0},  # a step of a row is a step of all its spectrum
         "tucker": {"smoothness": 10.0},
         "tree": {"penalty": 1e-3, "dropout": 0.0, "label_smoothing": 0.0},  # a product of seven shrinks by itself
     }

@@ -75,7 +75,6 @@ TIMES = {"s": 1.0, "o": 1.0, "t": 0.1}
 ALL = {**RECIPES["modern"].predict, "t": 0.1}
 # who takes part in more than one way
 TNT = partial(_entry, "complex", form="both", note="TNTComplEx", epochs=24, patience=9)
-HOLE = partial(_entry, "hole", 200, form="both", epochs=16, patience=9)
 DISTMULT = partial(_entry, "distmult", 200, form="both", epochs=16, patience=9)
 LONG = partial(_entry, levels=(1, 5, 25, 125), validate_every=2)
 ABLATED = partial(_entry, "cont", 100, 12, epochs=12, patience=9, seeds=(0,))
@@ -92,8 +91,7 @@ BENCHMARKS = {
             TNT(156),
             TNT(156, note="TNTComplEx, times predicted too", predict=TIMES, seeds=(0,)),
             TNT(156, note="TComplEx", form="episodic"),
-            HOLE(seeds=(0,)),
-            HOLE(note="times predicted too", predict=TIMES, seeds=(0,)),
+            _entry("hole", 200, form="both", epochs=16, patience=9, seeds=(0,)),
             DISTMULT(),
             DISTMULT(note="times predicted too", predict=TIMES, seeds=(0,)),
             _entry("rescal", 100, form="semantic", epochs=16, patience=9, seeds=(0,)),
