@@ -21,8 +21,8 @@ class Indicator:
     """θ as a sum over latent axes of a product of factors, one a slot, and cores.
 
     >>> tree = Indicator.parse("t:a s:b p:cd o:e t:f | abc def")
-    >>> tree.slots, tree.axes("p"), tree.axes("t"), tree.cores
-    ('spot', 'cd', 'af', ('abc', 'def'))
+    >>> tree.equation(), tree.equation(open="t"), tree.axes("t")
+    ('Ba,Bb,Bcd,Be,Bf,abc,def->B', 'Bb,Bcd,Be,abc,def->Baf', 'af')
     """
 
     factors: tuple[tuple[str, str], ...]  # (slot, axes), in the order written
@@ -79,6 +79,11 @@ class Indicator:
     def order(self, slot: str) -> int:
         """How many axes a row of a slot has: 1 is a vector, 3 the core of a time; 0 where there is no such slot."""
         return max(map(len, self.occurrences(slot)), default=0)
+
+    def equation(self, open: str | None = None) -> str:
+        """The einsum of a score (B,), or of the query (B, axes) that waits for the open slot."""
+        terms = ["B" + axes for slot, axes in self.factors if slot != open]
+        return ",".join([*terms, *self.cores]) + "->B" + (self.axes(open) if open else "")
 
 
 def _is_axes(text: str) -> bool:
