@@ -380,3 +380,13 @@ def test_kept_axes_are_those_that_others_need():
     assert kept_axes(terms, 0b0100011) == "c"
     assert kept_axes(terms, 0b1111111) == ""
     assert kept_axes((("", "Na"), ("s", "a")), 0b11) == "N"
+
+
+def test_a_part_that_is_summed_away_whole_may_have_several_axes():
+    """Of two parts of one size, the one that is summed over all its axes may be what rows share."""
+    indicator, sizes = Indicator.parse("s:ab p:a o:cd t:bcd"), {"entity": 3, "predicate": 3, "time": 4}
+    tables, _ = tables_of(indicator, sizes)  # b has one number
+    facts = random_facts(120, sizes, 0)
+    work = Contraction(indicator, facts, lambda slot, ids: (tables[slot], ids), [])
+    rows = [tables[slot][facts.column(slot)] for slot, _ in indicator.factors]
+    torch.testing.assert_close(work.score(), torch.einsum(indicator.equation(), *rows))
