@@ -7,6 +7,14 @@ import pytest
 from recollect.indicator import Indicator
 
 
+def test_equations_are_derived_for_every_open_slot():
+    tucker = Indicator.parse("s:i p:j o:k t:l | lijk")
+    assert tucker.equation() == "Bi,Bj,Bk,Bl,lijk->B"
+    assert tucker.equation(open="s") == "Bj,Bk,Bl,lijk->Bi"
+    assert tucker.equation(open="t") == "Bi,Bj,Bk,lijk->Bl"
+    assert tucker.slots == "spot"
+
+
 def test_slots_axes_and_cores_are_read():
     tucker = Indicator.parse("s:i p:j o:k t:l | lijk")
     assert (tucker.slots, tucker.axes("t"), tucker.cores, tucker.is_diagonal) == ("spot", "l", ("lijk",), False)

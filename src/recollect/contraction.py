@@ -209,7 +209,7 @@ class Contraction:
             value = row_dot(take(x.value, i).flatten(1), aligned, j[:, None])[:, 0]
         elif x.axes == y.axes == axes:
             value = row_product(x.value.flatten(1), i, y.value.flatten(1), j).view(-1, *x.value.shape[1:])
-        elif both and not both & set(axes) and y.slots != slots and not y.value.is_complex() and _is_matrix(y, both):
+        elif both and not both & set(axes) and y.slots != slots and not y.value.is_complex():
             value, axes = self._grouped(x, y, i, j, slots)
         else:
             value = torch.einsum(f"B{x.axes},B{y.axes}->B{axes}", take(x.value, i), take(y.value, j))
@@ -227,11 +227,6 @@ class Contraction:
         matrices = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [*summed, *right]))
         value = grouped_matmul(rows.flatten(1 + len(left)), i, matrices, len(summed), self._groups[key])
         return value, "".join(left + right)
-
-
-def _is_matrix(part: Part, summed: set[str]) -> bool:
-    """Whether a row is a matrix, or a vector, from the axes that are summed to others."""
-    return len(summed) == 1 or not set(part.axes) <= summed
 
 
 def _with_core(rows: Tensor, axes: str, core: Tensor, core_axes: str, kept: str) -> tuple[Tensor, str]:

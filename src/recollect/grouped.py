@@ -98,7 +98,7 @@ class _Grouped(torch.autograd.Function):
         ctx.groups, ctx.count = groups, len(rows)
         ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
         index = index if groups.order is None else index[groups.order]
-        ctx.compiled = not _is_large(matrices) and matrices.dim() == 3 and is_native(rows, matrices)
+        ctx.compiled = not _is_large(matrices) and (summed, matrices.dim()) == (1, 3) and is_native(rows, matrices)
         ctx.compiled &= not rows.is_complex()
         if ctx.compiled:
             x, out = rows, rows_times(rows, index, matrices, groups.starts, groups.matrix)

@@ -660,7 +660,7 @@ def _sum(parts: list[Tensor]) -> Tensor:
 
 
 def _squares(x: Tensor) -> Tensor:
-    return (x.abs() if x.is_complex() else x).square().sum(dim=1)
+    return real_rows(x).square().sum(dim=1)
 
 
 def _cubes(x: Tensor) -> Tensor:
