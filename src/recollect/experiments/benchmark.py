@@ -74,7 +74,11 @@ def _both_recipes(paper: Recipe, **told: Any) -> tuple[Entry, ...]:
 TIMES = {"s": 1.0, "o": 1.0, "t": 0.1}
 ALL = {**RECIPES["modern"].predict, "t": 0.1}
 # who takes part in more than one way
+CONT = partial(_entry, "cont", 100, 12, form="both", candidates=0, epochs=16, patience=9)
+TUCKER = partial(_entry, "tucker", 100, 12, 120, form="both", candidates=0, epochs=12, patience=9)
+TREE = partial(_entry, "tree", 100, 80, 30, form="both", epochs=12, patience=9)
 TNT = partial(_entry, "complex", form="both", note="TNTComplEx", epochs=24, patience=9)
+HOLE = partial(_entry, "hole", 200, form="both", epochs=16, patience=9)
 DISTMULT = partial(_entry, "distmult", 200, form="both", epochs=16, patience=9)
 LONG = partial(_entry, levels=(1, 5, 25, 125), validate_every=2)
 ABLATED = partial(_entry, "cont", 100, 12, epochs=12, patience=9, seeds=(0,))
@@ -84,17 +88,21 @@ BENCHMARKS = {
         data="icews14",
         entries=(
             _entry("cont", 150, 20, form="both", candidates=0, dropout=0.3, epochs=16, patience=9),
-            _entry("cont", 100, 12, form="both", candidates=0, epochs=16, patience=9),
-            _entry("tucker", 100, 12, 120, form="both", candidates=0, epochs=12, patience=9),
-            _entry("tree", 100, 80, 30, form="both", epochs=12, patience=9, seeds=(0,)),
+            CONT(),
+            CONT(note="times predicted too", predict=ALL, seeds=(0,)),
+            TUCKER(),
+            TUCKER(note="times predicted too", predict=ALL, seeds=(0,)),
+            TREE(),
+            TREE(note="times predicted too", predict=ALL, seeds=(0,)),
             TNT(1000, epochs=20),
             TNT(156),
             TNT(156, note="TNTComplEx, times predicted too", predict=TIMES, seeds=(0,)),
             TNT(156, note="TComplEx", form="episodic"),
-            _entry("hole", 200, form="both", epochs=16, patience=9, seeds=(0,)),
+            HOLE(),
+            HOLE(note="times predicted too", predict=TIMES, seeds=(0,)),
             DISTMULT(),
             DISTMULT(note="times predicted too", predict=TIMES, seeds=(0,)),
-            _entry("rescal", 100, form="semantic", epochs=16, patience=9, seeds=(0,)),
+            _entry("rescal", 100, form="semantic", epochs=16, patience=9),
             _entry("complex", 156, form="semantic", epochs=16, patience=9),
         ),
         published=(
@@ -148,8 +156,8 @@ BENCHMARKS = {
         data="icews05-15",
         slots="spo",
         entries=(
-            LONG("cont", 100, 12, form="both", candidates=0, penalty=3e-3, epochs=12, seeds=(0,)),
-            LONG("complex", 128, form="both", note="TNTComplEx", epochs=20, seeds=(0,)),
+            LONG("cont", 100, 12, form="both", candidates=0, penalty=3e-3, epochs=12),
+            LONG("complex", 128, form="both", note="TNTComplEx", epochs=20),
         ),
         published=(
             ("ConT, as copied since 2019", 0.163),
