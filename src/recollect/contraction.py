@@ -87,6 +87,26 @@ class Contraction:
         axes = dict.fromkeys("".join(self.indicator.axes(slot) for slot in open))
         return value.permute(0, *(1 + part.axes.index(axis) for axis in axes if axis in part.axes))
 
+    def between(self) -> Part | None:
+        """What stands between subject and object, a matrix of those of several facts; None where that does not pay."""
+        axes = [self.indicator.axes(slot) for slot in "so"]
+        if set(map(len, axes)) != {1} or axes[0] == axes[1]:
+            return None
+        mask, sizes, counts = without(self.terms, "so"), self._sizes(self.terms), self.counts
+        made = plan(self.terms, _key(sizes), _key(counts), mask, ())[0]
+        matrix = math.prod(sizes[axis] for axis in axes)
+        if made + 2 * 2 * matrix * len(self.facts) > self.cost("so"):
+            return None
+        return self._contract(self.terms, mask)
+
+    def groups(self, part: Part) -> Groups:
+        """The facts by the row of a part that they share."""
+        key = (ORDER, part.slots)
+        if key not in self._groups:
+            assert part.index is not None
+            self._groups[key] = Groups.of(part.index)
+        return self._groups[key]
+
     def against(self, open: str, candidates: Tensor) -> Tensor:
         """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""
         part = self._contract(self._with_candidates(open, candidates), self._all)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect import native
 from recollect.kernels import add_outer, add_rows, is_native, rows_times
 from recollect.threads import shared_out
 
@@ -156,6 +158,66 @@ class _Grouped(torch.autograd.Function):
                 product = torch.bmm(g.mT, x) if _is_swapped(matrices) else torch.bmm(x.mT, g)
                 dmatrices = _summed(product, owner, matrices)
         return (None if dx is None else add_rows(ctx.count, index, dx)), None, dmatrices, None, None
+
+
+def matrix_scores(matrices: Tensor, groups: Groups, rows: Tensor, i: Tensor, columns: Tensor, j: Tensor) -> Tensor:
+    """Entry n is x M y, then x M y of its other x with its y, then of its x with its other y: (n, K + L − 1).
+
+    M is the matrix of n's group (G, R, C), x are the rows i[n], its own first, (n, K), y the columns j[n], (n, L). The
+    same as the products and dots of queries, without what lies between them. Compiled only.
+    """
+    return _MatrixScores.apply(matrices, groups, rows, i, columns, j)
+
+
+class _MatrixScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, matrices: Tensor, groups: Groups, rows: Tensor, i: Tensor, columns: Tensor, j: Tensor
+    ) -> Tensor:
+        m = matrices.contiguous()
+        if groups.order is not None:
+            i, j = i[groups.order], j[groups.order]
+        ctx.groups, q = groups, rows.new_empty(*i.shape, m.shape[2])
+        out = rows.new_empty(len(i), i.shape[1] + j.shape[1] - 1)
+        ctx.save_for_backward(m, rows, i, columns, j, q)
+        tables = [x.detach().numpy() for x in (rows, i, columns, j, out, q)]
+        arrays, at, of = m.detach().numpy(), groups.starts.numpy(), groups.matrix.numpy()
+
+        def work(first: int, last: int) -> None:
+            native.matrix_scores(arrays, at[first : last + 1], of[first:last], *tables)
+
+        _by_rows(work, groups, i.numel() * m[:1].numel())
+        return out if groups.order is None else torch.empty_like(out).index_copy_(0, groups.order, out)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        m, rows, i, columns, j, q = ctx.saved_tensors
+        groups = ctx.groups
+        grad = grad.contiguous() if groups.order is None else grad[groups.order]
+        every = len(groups.matrix) == len(m)
+        dm = torch.empty_like(m) if every else torch.zeros_like(m)
+        dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
+        tables = [x.detach().numpy() for x in (rows, i, columns, j, q, grad, dm, dx, dy)]
+        arrays, at, of = m.numpy(), groups.starts.numpy(), groups.matrix.numpy()
+
+        def work(first: int, last: int) -> None:
+            native.matrix_back(arrays, at[first : last + 1], of[first:last], *tables)
+
+        _by_rows(work, groups, 2 * i.numel() * m[:1].numel())
+        back = [add_rows(len(x), to.reshape(-1), d.flatten(0, 1)) for x, to, d in ((rows, i, dx), (columns, j, dy))]
+        return dm, None, back[0], None, back[1], None
+
+
+def _by_rows(work: Callable[[int, int], None], groups: Groups, multiplications: int) -> None:
+    """work(first, last) over groups, shared out so that all have about as many rows."""
+    ends = groups.starts[1:]
+
+    def some(first: int, last: int) -> None:
+        bounds = torch.searchsorted(ends, torch.tensor([first, last]), right=True).tolist()
+        work(bounds[0], bounds[1])
+
+    shared_out(some, int(ends[-1]), multiplications)
 
 
 def _is_large(matrices: Tensor) -> bool:

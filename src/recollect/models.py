@@ -21,9 +21,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from recollect.contraction import Contraction, most_counts, without, work_numbers
+from recollect.contraction import Contraction, Part, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
+from recollect.grouped import matrix_scores
 from recollect.indicator import Indicator
 from recollect.kernels import is_native, pair_scores, row_dot, take
 from recollect.levels import Levels, check_levels
@@ -331,9 +332,11 @@ class TensorModel(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """θ of each fact (B,) and of its corruptions, the ids of each slot in turn (B, ΣK); common work done once."""
         works, true, false = self.works(facts, counts), None, []
-        sweep = self.indicator.is_diagonal and corrupted.keys() <= {"s", "o"} and is_native(self._table("s"))
-        if sweep and len(works) == 1:
-            return self._score_pairs(works[""], corrupted)
+        if corrupted.keys() <= {"s", "o"} and is_native(self._table("s")) and len(works) == 1:
+            if self.indicator.is_diagonal:
+                return self._score_pairs(works[""], corrupted)
+            if (matrices := works[""].between()) is not None:
+                return self._score_by_matrix(works[""], matrices, corrupted)
         for slot, ids in corrupted.items():
             # the true id comes along as the first candidate: one query serves the fact and its corruptions
             own = torch.cat([facts.column(slot)[:, None], ids], dim=1) if true is None else ids
@@ -357,6 +360,18 @@ class TensorModel(nn.Module):
             s, o = work.ids["s"], work.ids["o"]
         scores = pair_scores(work.query("so").flatten(1), subjects, s, objects, o, *others)
         return scores[:, 0], scores[:, 1:]
+
+    def _score_by_matrix(
+        self, work: Contraction, matrices: Part, corrupted: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The same where a matrix, which facts share, stands between subject and object."""
+        own = {slot: work.ids[slot][:, None] for slot in "so"}
+        given = {slot: torch.cat([ids, corrupted[slot]], dim=1) if slot in corrupted else ids for slot, ids in own.items()}
+        first, second = sorted("so", key=lambda slot: matrices.axes.index(work.indicator.axes(slot)))
+        rows, columns = (work.factor(slot, given[slot]) for slot in (first, second))
+        scores = matrix_scores(matrices.value, work.groups(matrices), *rows, *columns)
+        others = scores[:, 1:].split([given[slot].shape[1] - 1 for slot in (first, second)], dim=1)
+        return scores[:, 0], scores[:, 1:] if first == next(iter(corrupted)) else torch.cat(others[::-1], dim=1)
 
     def row_numbers(self, slot: str) -> int:
         """How many numbers a row of the slot's table has."""

@@ -129,81 +129,92 @@ def adam_rows(
     lr: float,
     decay: float,
 ) -> None:
-    touched = len(grad) > 0
-    one = weight.dtype.type(1)
-    b1, b2, epsilon = one * BETA1, one * BETA2, one * EPSILON
+    """In the numbers' own precision throughout: a float64 constant would make all of it so, at five times the cost."""
+    real, touched = weight.dtype.type, len(grad) > 0
+    b1, b2, epsilon = real(BETA1), real(BETA2), real(EPSILON)
+    c1, c2 = real(1 - BETA1), real(1 - BETA2)
+    rate, fix = real(lr / (1 - BETA1**step)), real(1 / (1 - BETA2**step))
     for n in range(len(rows)):
         row = rows[n]
-        p, m, v = weight[row], average[row], square[row]
         seen = last[row]
         gap = step - seen - touched
+        tail, old, d1, d2 = real(0), real(1), real(1), real(1)
         if seen > 0 and gap > 0:
-            tail = one * (lr / (1 - BETA1**seen) * BETA1 * (1 - BETA1**gap) / (1 - BETA1))
-            fix = one * (1 / (1 - BETA2**seen))
-            d1, d2 = one * BETA1**gap, one * BETA2**gap
-            for r in range(len(p)):
-                p[r] -= tail * m[r] / (np.sqrt(v[r] * fix) + epsilon)
-                m[r] *= d1
-                v[r] *= d2
+            tail = real(lr / (1 - BETA1**seen) * BETA1 * (1 - BETA1**gap) / (1 - BETA1))
+            old = real(1 / (1 - BETA2**seen))
+            d1, d2 = real(BETA1**gap), real(BETA2**gap)
         last[row] = step
         if touched:
-            g = grad[n]
-            penalty = one * (decay * (step - paid[row]))
+            penalty = real(decay * (step - paid[row]))
             paid[row] = step
-            rate, fix = one * (lr / (1 - BETA1**step)), one * (1 / (1 - BETA2**step))
-            for r in range(len(p)):
-                x = g[r] + penalty * p[r]
-                m[r] = b1 * m[r] + (one - b1) * x
-                v[r] = b2 * v[r] + (one - b2) * x * x
-                p[r] -= rate * m[r] / (np.sqrt(v[r] * fix) + epsilon)
+            for r in range(weight.shape[1]):
+                p, m, v = weight[row, r], average[row, r], square[row, r]
+                p -= tail * m / (np.sqrt(v * old) + epsilon)
+                x = grad[n, r] + penalty * p
+                m = b1 * d1 * m + c1 * x
+                v = b2 * d2 * v + c2 * x * x
+                weight[row, r] = p - rate * m / (np.sqrt(v * fix) + epsilon)
+                average[row, r] = m
+                square[row, r] = v
+        else:
+            for r in range(weight.shape[1]):
+                weight[row, r] -= tail * average[row, r] / (np.sqrt(square[row, r] * old) + epsilon)
+                average[row, r] *= d1
+                square[row, r] *= d2
 
 
 @kernel
 def adagrad_rows(
     weight: Array, total: Array, last: Array, paid: Array, rows: Array, grad: Array, step: int, lr: float, decay: float
 ) -> None:
-    one = weight.dtype.type(1)
-    rate, epsilon = one * lr, one * ADAGRAD_EPSILON
+    real = weight.dtype.type
+    rate, epsilon = real(lr), real(ADAGRAD_EPSILON)
     for n in range(len(rows)):
         row = rows[n]
-        p, v, g = weight[row], total[row], grad[n]
-        penalty = one * (decay * (step - paid[row]))
+        penalty = real(decay * (step - paid[row]))
         last[row] = paid[row] = step
-        for r in range(len(p)):
-            x = g[r] + penalty * p[r]
-            v[r] += x * x
-            p[r] -= rate * x / (np.sqrt(v[r]) + epsilon)
+        for r in range(weight.shape[1]):
+            p = weight[row, r]
+            x = grad[n, r] + penalty * p
+            v = total[row, r] + x * x
+            total[row, r] = v
+            weight[row, r] = p - rate * x / (np.sqrt(v) + epsilon)
+
+
+@kernel
+def times_two(x: Array, y: Array, m: Array, u: Array, v: Array, both: bool) -> None:
+    """u = x @ m and, if told, v = y @ m, four terms at a time."""
+    K = len(m)
+    for r in range(len(u)):
+        u[r] = 0
+        v[r] = 0
+    for k in range(0, K - 3, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
+        m0, m1, m2, m3 = m[k], m[k + 1], m[k + 2], m[k + 3]
+        if both:
+            for r in range(len(u)):
+                u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
+                v[r] += y0 * m0[r] + y1 * m1[r] + y2 * m2[r] + y3 * m3[r]
+        else:
+            for r in range(len(u)):
+                u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
+    for k in range(K - K % 4, K):
+        for r in range(len(u)):
+            u[r] += x[k] * m[k, r]
+        if both:
+            for r in range(len(v)):
+                v[r] += y[k] * m[k, r]
 
 
 @kernel
 def rows_times(rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array) -> None:
-    """out[n] = rows[index[n]] @ matrices[owner of n's group], two rows and four terms at a time."""
-    K = matrices.shape[1]
+    """out[n] = rows[index[n]] @ matrices[owner of n's group]."""
     for group in range(len(owner)):
         m, stop = matrices[owner[group]], starts[group + 1]
         for n in range(starts[group], stop, 2):
-            x, y = rows[index[n]], rows[index[min(n + 1, stop - 1)]]
-            u, v = out[n], out[min(n + 1, stop - 1)]
-            for r in range(len(u)):
-                u[r] = 0
-                v[r] = 0
-            for k in range(0, K - 3, 4):
-                x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-                y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
-                m0, m1, m2, m3 = m[k], m[k + 1], m[k + 2], m[k + 3]
-                if n + 1 < stop:
-                    for r in range(len(u)):
-                        u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
-                        v[r] += y0 * m0[r] + y1 * m1[r] + y2 * m2[r] + y3 * m3[r]
-                else:
-                    for r in range(len(u)):
-                        u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
-            for k in range(K - K % 4, K):
-                for r in range(len(u)):
-                    u[r] += x[k] * m[k, r]
-                if n + 1 < stop:
-                    for r in range(len(v)):
-                        v[r] += y[k] * m[k, r]
+            other = min(n + 1, stop - 1)
+            times_two(rows[index[n]], rows[index[other]], m, out[n], out[other], n + 1 < stop)
 
 
 @kernel
@@ -250,6 +261,75 @@ def add_outer(left: Array, i: Array, right: Array, j: Array, starts: Array, owne
                 row, c0 = m[k], x0[k]
                 for r in range(len(row)):
                     row[r] += c0 * y0[r]
+
+
+@kernel
+def matrix_scores(
+    matrices: Array, starts: Array, owner: Array, rows: Array, i: Array, columns: Array, j: Array, out: Array, q: Array
+) -> None:
+    """x M y of each fact, of its other x with its y, then of its x with its other y: (B, K + L - 1).
+
+    M is the matrix of the fact's group; x are the rows i[n], the fact's own first, (B, K); y the columns j[n], (B, L).
+    What x M is stays in q, (B, K, R).
+    """
+    K, L, zero = i.shape[1], j.shape[1], q.dtype.type(0)
+    for group in range(len(owner)):
+        m = matrices[owner[group]]
+        for n in range(starts[group], starts[group + 1]):
+            for a in range(0, K, 2):
+                x, u = rows[i[n, a]], q[n, a]
+                x2, u2 = rows[i[n, min(a + 1, K - 1)]], q[n, min(a + 1, K - 1)]
+                times_two(x, x2, m, u, u2, a + 1 < K)
+            for a in range(K + L - 1):
+                u, y = q[n, 0 if a >= K else a], columns[j[n, max(0, a - K + 1)]]
+                total = zero
+                for r in range(len(y)):
+                    total += u[r] * y[r]
+                out[n, a] = total
+
+
+@kernel
+def matrix_back(
+    matrices: Array, starts: Array, owner: Array, rows: Array, i: Array, columns: Array, j: Array, q: Array,
+    grad: Array, dmatrices: Array, dx: Array, dy: Array,
+) -> None:  # fmt: skip
+    """The gradients of `matrix_scores`: of the matrices, and of each fact's own rows and columns."""
+    K, L, zero = i.shape[1], j.shape[1], q.dtype.type(0)
+    dq = np.empty(q.shape[1:], q.dtype)
+    for group in range(len(owner)):
+        m, dm = matrices[owner[group]], dmatrices[owner[group]]
+        for k in range(len(dm)):
+            for r in range(dm.shape[1]):
+                dm[k, r] = zero
+        for n in range(starts[group], starts[group + 1]):
+            y, own, g = columns[j[n, 0]], q[n, 0], grad[n]
+            for a in range(K):
+                for r in range(len(y)):
+                    dq[a, r] = g[a] * y[r]
+            for r in range(len(y)):
+                dy[n, 0, r] = g[0] * own[r]
+            for a in range(1, K):
+                for r in range(len(y)):
+                    dy[n, 0, r] += g[a] * q[n, a, r]
+            for b in range(1, L):
+                z, c = columns[j[n, b]], g[K + b - 1]
+                for r in range(len(y)):
+                    dq[0, r] += c * z[r]
+                    dy[n, b, r] = c * own[r]
+            for a in range(0, K, 2):
+                b = min(a + 1, K - 1)
+                both = a + 1 < K
+                x, x2, e, e2, v, v2 = rows[i[n, a]], rows[i[n, b]], dq[a], dq[b], dx[n, a], dx[n, b]
+                for k in range(len(dm)):
+                    row, drow, c, c2 = m[k], dm[k], x[k], x2[k] if both else zero
+                    t = t2 = zero
+                    for r in range(len(row)):
+                        drow[r] += c * e[r] + c2 * e2[r]
+                        t += row[r] * e[r]
+                        t2 += row[r] * e2[r]
+                    v[k] = t
+                    if both:
+                        v2[k] = t2
 
 
 @kernel
