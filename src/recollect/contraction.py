@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from recollect.facts import KINDS, Facts
-from recollect.grouped import Groups, grouped_matmul
+from recollect.grouped import Groups, Product, grouped_matmul, is_large
 from recollect.indicator import Indicator
 from recollect.kernels import row_dot, row_product, take
 
@@ -50,6 +50,15 @@ class Level:
 
     first: Tensor  # (rows,): a fact that has the combination
     index: Tensor  # (B,): the combination of each fact
+
+
+@dataclass(frozen=True)
+class Between:
+    """The matrices between subjects and objects, and the facts that share each."""
+
+    axes: str  # of a row and of a column
+    matrices: Tensor | Product
+    groups: Groups
 
 
 class Contraction:
@@ -87,25 +96,40 @@ class Contraction:
         axes = dict.fromkeys("".join(self.indicator.axes(slot) for slot in open))
         return value.permute(0, *(1 + part.axes.index(axis) for axis in axes if axis in part.axes))
 
-    def between(self) -> Part | None:
-        """What stands between subject and object, a matrix of those of several facts; None where that does not pay."""
+    def between(self) -> Between | None:
+        """What stands between subject and object, a matrix that facts share; None where that does not pay."""
         axes = [self.indicator.axes(slot) for slot in "so"]
         if set(map(len, axes)) != {1} or axes[0] == axes[1]:
             return None
-        mask, sizes, counts = without(self.terms, "so"), self._sizes(self.terms), self.counts
-        made = plan(self.terms, _key(sizes), _key(counts), mask, ())[0]
-        matrix = math.prod(sizes[axis] for axis in axes)
-        if made + 2 * 2 * matrix * len(self.facts) > self.cost("so"):
+        mask, sizes = without(self.terms, "so"), self._sizes(self.terms)
+        made = plan(self.terms, _key(sizes), _key(self.counts), mask, ())[0]
+        queries = 2 * 2 * math.prod(sizes[axis] for axis in axes) * len(self.facts)
+        if made + queries > self.cost("so"):
             return None
-        return self._contract(self.terms, mask)
+        *first, last = self._plan(self.terms, mask)[1] or [(mask, 0)]
+        for left, right in first:
+            self._parts[left | right] = self._pair(
+                self._part(left), self._part(right), kept_axes(self.terms, left | right)
+            )
+        if last[1] and (product := self._product(self._part(last[0]), self._part(last[1]))):
+            return product
+        part = self._contract(self.terms, mask)
+        assert part.index is not None
+        return Between(part.axes, part.value, Groups.of(part.index))
 
-    def groups(self, part: Part) -> Groups:
-        """The facts by the row of a part that they share."""
-        key = (ORDER, part.slots)
-        if key not in self._groups:
-            assert part.index is not None
-            self._groups[key] = Groups.of(part.index)
-        return self._groups[key]
+    def _product(self, x: Part, y: Part) -> Between | None:
+        """The product of rows and of larger cores that they share, yet to be made; None where there are no such."""
+        if x.width > y.width:
+            x, y = y, x
+        slots, common = joined(x.slots, y.slots), [axis for axis in y.axes if axis in x.axes]
+        few = x.slots and y.slots and len(slots) > len(y.slots) and self._is_shared(slots)
+        if not few or [*x.axes] != common or len(common) != 1 or len(y.axes) != 1 + 2 or not is_large(y.value):
+            return None
+        level = self._level(slots)
+        right = [axis for axis in y.axes if axis not in common]
+        cores = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [*common, *right]))
+        product = Product.of(x.value, self._rows(x, level, slots), cores, self._rows(y, level, slots))
+        return None if product is None else Between("".join(right), product, Groups.of(level.index))
 
     def against(self, open: str, candidates: Tensor) -> Tensor:
         """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""

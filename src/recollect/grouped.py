@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recollect import native
 from recollect.kernels import add_outer, add_rows, is_native, rows_times
+from recollect.native import Array
 from recollect.threads import shared_out
 
 TILES = (4, 8, 16, 32, 64)
@@ -100,11 +102,11 @@ class _Grouped(torch.autograd.Function):
         ctx.groups, ctx.count = groups, len(rows)
         ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
         index = index if groups.order is None else index[groups.order]
-        ctx.compiled = not _is_large(matrices) and (summed, matrices.dim()) == (1, 3) and is_native(rows, matrices)
+        ctx.compiled = not is_large(matrices) and (summed, matrices.dim()) == (1, 3) and is_native(rows, matrices)
         ctx.compiled &= not rows.is_complex()
         if ctx.compiled:
             x, out = rows, rows_times(rows, index, matrices, groups.starts, groups.matrix)
-        elif _is_large(matrices):
+        elif is_large(matrices):
             x = rows.index_select(0, index)
             out = rows.new_empty(len(index), ctx.shape[1])
 
@@ -135,7 +137,7 @@ class _Grouped(torch.autograd.Function):
             each = torch.arange(len(index))
             dx = rows_times(grad, each, matrices.mT, groups.starts, groups.matrix) if for_rows else None
             dmatrices = add_outer(x, index, grad, matrices, groups.starts, groups.matrix) if for_matrices else None
-        elif _is_large(matrices):
+        elif is_large(matrices):
             dx = torch.empty_like(x) if for_rows else None
             products = grad.new_zeros(len(matrices), *shape) if for_matrices else None
 
@@ -160,13 +162,46 @@ class _Grouped(torch.autograd.Function):
         return (None if dx is None else add_rows(ctx.count, index, dx)), None, dmatrices, None, None
 
 
-def matrix_scores(matrices: Tensor, groups: Groups, rows: Tensor, i: Tensor, columns: Tensor, j: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class Product:
+    """Matrices that are yet to be made, each of a row and of a core that several share: Σ_k x[k] G[k, …].
+
+    Every core has a tile of as many rows, so that all matrices are one product; unused rows of a tile are row 0.
+    """
+
+    rows: Tensor  # (N, K)
+    index: Tensor  # (n,): the row of each matrix
+    cores: Tensor  # (G, K, R, C), seen in this order however they lie in memory
+    place: Tensor  # (n,): where the matrix lies among the rows of all tiles
+    tile: int
+
+    @classmethod
+    def of(cls, rows: Tensor, index: Tensor, cores: Tensor, core: Tensor) -> Product | None:
+        """From the core of each matrix, (n,); None where tiles would be emptier than full, or matrices not sorted."""
+        counts = core.bincount(minlength=len(cores))
+        tile = int(counts.max())
+        if tile * len(cores) > 2 * len(core) or not bool((core[1:] >= core[:-1]).all()):
+            return None
+        within = torch.arange(len(core)) - (counts.cumsum(0) - counts)[core]
+        return cls(rows, index, cores, core * tile + within, tile)
+
+
+def matrix_scores(
+    matrices: Tensor | Product, groups: Groups, rows: Tensor, i: Tensor, columns: Tensor, j: Tensor
+) -> Tensor:
     """Entry n is x M y, then x M y of its other x with its y, then of its x with its other y: (n, K + L − 1).
 
     M is the matrix of n's group (G, R, C), x are the rows i[n], its own first, (n, K), y the columns j[n], (n, L). The
     same as the products and dots of queries, without what lies between them. Compiled only.
     """
-    return _MatrixScores.apply(matrices, groups, rows, i, columns, j)
+    if groups.order is not None:
+        i, j = i[groups.order], j[groups.order]
+    if isinstance(matrices, Product):
+        made = (matrices.rows, matrices.cores, matrices.index, matrices.place, matrices.tile)
+        scores = _ProductScores.apply(*made, groups, rows, i, columns, j)
+    else:
+        scores = _MatrixScores.apply(matrices, groups, rows, i, columns, j)
+    return scores if groups.order is None else torch.empty_like(scores).index_copy_(0, groups.order, scores)
 
 
 class _MatrixScores(torch.autograd.Function):
@@ -174,39 +209,97 @@ class _MatrixScores(torch.autograd.Function):
     def forward(
         ctx: Any, matrices: Tensor, groups: Groups, rows: Tensor, i: Tensor, columns: Tensor, j: Tensor
     ) -> Tensor:
-        m = matrices.contiguous()
-        if groups.order is not None:
-            i, j = i[groups.order], j[groups.order]
-        ctx.groups, q = groups, rows.new_empty(*i.shape, m.shape[2])
-        out = rows.new_empty(len(i), i.shape[1] + j.shape[1] - 1)
-        ctx.save_for_backward(m, rows, i, columns, j, q)
-        tables = [x.detach().numpy() for x in (rows, i, columns, j, out, q)]
-        arrays, at, of = m.detach().numpy(), groups.starts.numpy(), groups.matrix.numpy()
+        matrices = matrices.contiguous()
+        out, q = _scores_of(rows, i, j, matrices.shape[2])
+        ctx.groups = groups
+        ctx.save_for_backward(matrices, rows, i, columns, j, q)
+        facts = _arrays(rows, i, columns, j, out, q)
+        m, at, of = _arrays(matrices, groups.starts, groups.matrix)
 
         def work(first: int, last: int) -> None:
-            native.matrix_scores(arrays, at[first : last + 1], of[first:last], *tables)
+            native.matrix_scores(m, at[first : last + 1], of[first:last], *facts)
 
-        _by_rows(work, groups, i.numel() * m[:1].numel())
-        return out if groups.order is None else torch.empty_like(out).index_copy_(0, groups.order, out)
+        _by_rows(work, groups, i.numel() * matrices[:1].numel())
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        m, rows, i, columns, j, q = ctx.saved_tensors
-        groups = ctx.groups
-        grad = grad.contiguous() if groups.order is None else grad[groups.order]
-        every = len(groups.matrix) == len(m)
-        dm = torch.empty_like(m) if every else torch.zeros_like(m)
+        matrices, rows, i, columns, j, q = ctx.saved_tensors
+        every = len(ctx.groups.matrix) == len(matrices)
+        dm = torch.empty_like(matrices) if every else torch.zeros_like(matrices)
         dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
-        tables = [x.detach().numpy() for x in (rows, i, columns, j, q, grad, dm, dx, dy)]
-        arrays, at, of = m.numpy(), groups.starts.numpy(), groups.matrix.numpy()
+        facts = _arrays(rows, i, columns, j, q, grad.contiguous(), dm, dx, dy)
+        m, at, of = _arrays(matrices, ctx.groups.starts, ctx.groups.matrix)
 
         def work(first: int, last: int) -> None:
-            native.matrix_back(arrays, at[first : last + 1], of[first:last], *tables)
+            native.matrix_back(m, at[first : last + 1], of[first:last], *facts)
 
-        _by_rows(work, groups, 2 * i.numel() * m[:1].numel())
-        back = [add_rows(len(x), to.reshape(-1), d.flatten(0, 1)) for x, to, d in ((rows, i, dx), (columns, j, dy))]
-        return dm, None, back[0], None, back[1], None
+        _by_rows(work, ctx.groups, 2 * i.numel() * matrices[:1].numel())
+        return dm, None, _added(rows, i, dx), None, _added(columns, j, dy), None
+
+
+class _ProductScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, given: Tensor, cores: Tensor, index: Tensor, place: Tensor, tile: int, groups: Groups,
+        rows: Tensor, i: Tensor, columns: Tensor, j: Tensor,
+    ) -> Tensor:  # fmt: skip
+        count, (width, *shape) = len(cores), cores.shape[1:]
+        out, q = _scores_of(rows, i, j, shape[1])
+        padded = index.new_zeros(count * tile).index_copy_(0, place, index)
+        x = given.index_select(0, padded).view(count, tile, width)
+        flat = x.new_empty(count, width, math.prod(shape))
+        made = x.new_empty(count, tile, math.prod(shape))
+        ctx.groups, ctx.tile, ctx.shape = groups, tile, shape
+        ctx.save_for_backward(given, cores, padded, place, x, flat, made, rows, i, columns, j, q)
+        facts = _arrays(rows, i, columns, j, out, q)
+        matrices, at, of = _arrays(made.view(-1, *shape), groups.starts, place)
+
+        def work(first: int, last: int) -> None:
+            flat[first:last].view(-1, width, *shape).copy_(cores[first:last])
+            torch.bmm(x[first:last], flat[first:last], out=made[first:last])
+            a, b = np.searchsorted(of, [tile * first, tile * last])
+            native.matrix_scores(matrices, at[a : b + 1], of[a:b], *facts)
+
+        shared_out(work, count, i.numel() * math.prod(shape) + len(padded) * cores[:1].numel())
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        given, cores, padded, place, x, flat, made, rows, i, columns, j, q = ctx.saved_tensors
+        count, tile, shape = len(cores), ctx.tile, ctx.shape
+        dcores, dgiven, back = torch.empty_like(cores), torch.empty_like(x), torch.empty_like(made)
+        unused = torch.ones(count * tile, dtype=torch.bool).index_fill_(0, place, False)
+        back.flatten(0, 1)[unused] = 0
+        dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
+        facts = _arrays(rows, i, columns, j, q, grad.contiguous(), back.view(-1, *shape), dx, dy)
+        matrices, at, of = _arrays(made.view(-1, *shape), ctx.groups.starts, place)
+
+        def work(first: int, last: int) -> None:
+            a, b = np.searchsorted(of, [tile * first, tile * last])
+            native.matrix_back(matrices, at[a : b + 1], of[a:b], *facts)
+            torch.bmm(back[first:last], flat[first:last].mT, out=dgiven[first:last])
+            dcores[first:last] = torch.bmm(x[first:last].mT, back[first:last]).view(-1, *cores.shape[1:])
+
+        shared_out(work, count, 2 * i.numel() * math.prod(shape) + 3 * len(padded) * cores[:1].numel())
+        added = add_rows(len(given), padded, dgiven.flatten(0, 1))
+        return added, dcores, None, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
+
+
+def _scores_of(rows: Tensor, i: Tensor, j: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Room for the scores of facts, and for what their rows times matrices are."""
+    return rows.new_empty(len(i), i.shape[1] + j.shape[1] - 1), rows.new_empty(*i.shape, width)
+
+
+def _added(table: Tensor, ids: Tensor, grads: Tensor) -> Tensor:
+    """The gradients of each fact's own rows (n, K, w), added up in the rows of the table."""
+    return add_rows(len(table), ids.reshape(-1), grads.flatten(0, 1))
+
+
+def _arrays(*tensors: Tensor) -> list[Array]:
+    return [x.detach().contiguous().numpy() for x in tensors]
 
 
 def _by_rows(work: Callable[[int, int], None], groups: Groups, multiplications: int) -> None:
@@ -220,7 +313,7 @@ def _by_rows(work: Callable[[int, int], None], groups: Groups, multiplications: 
     shared_out(some, int(ends[-1]), multiplications)
 
 
-def _is_large(matrices: Tensor) -> bool:
+def is_large(matrices: Tensor) -> bool:
     return matrices[:1].numel() > LARGE
 
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from recollect.contraction import Contraction, Part, most_counts, without, work_numbers
+from recollect.contraction import Between, Contraction, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.grouped import matrix_scores
@@ -335,8 +335,8 @@ class TensorModel(nn.Module):
         if corrupted.keys() <= {"s", "o"} and is_native(self._table("s")) and len(works) == 1:
             if self.indicator.is_diagonal:
                 return self._score_pairs(works[""], corrupted)
-            if (matrices := works[""].between()) is not None:
-                return self._score_by_matrix(works[""], matrices, corrupted)
+            if (between := works[""].between()) is not None:
+                return self._score_by_matrix(works[""], between, corrupted)
         for slot, ids in corrupted.items():
             # the true id comes along as the first candidate: one query serves the fact and its corruptions
             own = torch.cat([facts.column(slot)[:, None], ids], dim=1) if true is None else ids
@@ -362,16 +362,18 @@ class TensorModel(nn.Module):
         return scores[:, 0], scores[:, 1:]
 
     def _score_by_matrix(
-        self, work: Contraction, matrices: Part, corrupted: Mapping[str, Tensor]
+        self, work: Contraction, between: Between, corrupted: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """The same where a matrix, which facts share, stands between subject and object."""
-        own = {slot: work.ids[slot][:, None] for slot in "so"}
-        given = {slot: torch.cat([ids, corrupted[slot]], dim=1) if slot in corrupted else ids for slot, ids in own.items()}
-        first, second = sorted("so", key=lambda slot: matrices.axes.index(work.indicator.axes(slot)))
-        rows, columns = (work.factor(slot, given[slot]) for slot in (first, second))
-        scores = matrix_scores(matrices.value, work.groups(matrices), *rows, *columns)
-        others = scores[:, 1:].split([given[slot].shape[1] - 1 for slot in (first, second)], dim=1)
-        return scores[:, 0], scores[:, 1:] if first == next(iter(corrupted)) else torch.cat(others[::-1], dim=1)
+        """The same where a matrix that facts share stands between subject and object."""
+        given = {
+            slot: work.ids[slot][:, None]
+            for slot in sorted("so", key=lambda slot: between.axes.index(work.indicator.axes(slot)))
+        }
+        given |= {slot: torch.cat([given[slot], ids], dim=1) for slot, ids in corrupted.items()}
+        rows, columns = (work.factor(slot, ids) for slot, ids in given.items())
+        scores = matrix_scores(between.matrices, between.groups, *rows, *columns)
+        others = dict(zip(given, scores[:, 1:].split([ids.shape[1] - 1 for ids in given.values()], dim=1), strict=True))
+        return scores[:, 0], torch.cat([others[slot] for slot in corrupted], dim=1)
 
     def row_numbers(self, slot: str) -> int:
         """How many numbers a row of the slot's table has."""

@@ -157,7 +157,7 @@ BENCHMARKS = {
         slots="spo",
         entries=(
             LONG("cont", 100, 12, form="both", candidates=0, penalty=3e-3, epochs=12),
-            LONG("complex", 128, form="both", note="TNTComplEx", epochs=20),
+            LONG("complex", 128, form="both", note="TNTComplEx", penalty=5e-3, epochs=20),
         ),
         published=(
             ("ConT, as copied since 2019", 0.163),
