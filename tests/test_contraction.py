@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -11,9 +13,12 @@ from torch import Tensor
 from conftest import ALONE, generator, random_facts, random_model
 from recollect import Facts
 from recollect import contraction as contraction_module
+from recollect import grouped as grouped_module
 from recollect import models as models_module
+from recollect import threads as threads_module
 from recollect.contraction import SMALL, Contraction, combinations, distinct_counts, kept_axes, plan, work_numbers
 from recollect.facts import KINDS, number
+from recollect.grouped import Product
 from recollect.indicator import Indicator
 from recollect.models import MODELS, TensorModel
 from test_contract import UNEQUAL
@@ -130,6 +135,52 @@ def test_scores_of_corruptions_are_the_plain_sum(name, form, case, first, told):
     assert_same(
         model, torch.cat([true[:, None], false], dim=1), torch.cat([plain_scores(model, facts)[:, None], *want], 1)
     )
+
+
+MATRICES = [(name, form) for name, form in ALONE if not MODELS[name].equation(form).is_diagonal]
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize(("name", "form"), MATRICES)
+@settings(max_examples=8)
+@given(
+    case=cases, others=st.tuples(st.integers(1, 3), st.integers(1, 3)), slots=st.sampled_from(["so", "os", "s", "o"])
+)
+def test_matrices_that_facts_share_give_the_plain_sum(name, form, large, case, others, slots):
+    """Other subjects and objects in one sweep, whether it pays or not; large cores are multiplied in tiles."""
+    model, facts = build(name, form, case)
+    corrupted = {slot: some_ids(model, slot, len(facts), count) for slot, count in zip(slots, others, strict=False)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouped_module, "LARGE", 0 if large else 10**9)
+        patch.setattr(Contraction, "cost", lambda *_: math.inf)  # of queries, slot by slot
+        between = model.works(facts)[""].between()
+        assert between is not None
+        assert isinstance(between.matrices, Product) <= large
+        true, false = model.score_corrupted(facts, corrupted)
+        want = [plain_against(model, facts, slot, ids) for slot, ids in corrupted.items()]
+        got = torch.cat([true[:, None], false], dim=1)
+        assert_same(model, got, torch.cat([plain_scores(model, facts)[:, None], *want], 1))
+
+
+@pytest.mark.parametrize("name", ["cont", "tucker"])
+def test_cores_of_times_are_multiplied_in_tiles(name):
+    """The way that training takes at ranks that are used, on one thread and on several."""
+    sizes = {"entity": 60, "predicate": 9, "time": 4}
+    model, facts = random_model(name, "episodic", 28, sizes=sizes), random_facts(600, sizes)
+    facts = facts[number(facts, sizes, "tpso").argsort()]
+    between = model.works(facts)[""].between()
+    assert between is not None
+    assert isinstance(between.matrices, Product)
+    corrupted = {slot: some_ids(model, slot, len(facts), 1) for slot in "so"}
+    found = []
+    for threads in (1, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threads_module, "_given", [threads])
+            patch.setattr(threads_module, "WORTH", 0)
+            scores = torch.cat([x.reshape(len(facts), -1) for x in model.score_corrupted(facts, corrupted)], dim=1)
+            found.append([scores, *torch.autograd.grad(scores.square().sum(), list(model.parameters()))])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

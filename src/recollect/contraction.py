@@ -106,11 +106,9 @@ class Contraction:
         queries = 2 * 2 * math.prod(sizes[axis] for axis in axes) * len(self.facts)
         if made + queries > self.cost("so"):
             return None
-        *first, last = self._plan(self.terms, mask)[1] or [(mask, 0)]
-        for left, right in first:
-            self._parts[left | right] = self._pair(
-                self._part(left), self._part(right), kept_axes(self.terms, left | right)
-            )
+        *before, last = self._plan(self.terms, mask)[1] or [(mask, 0)]  # a single term needs no product
+        for left, right in before:
+            self._multiply(self.terms, left, right)
         if last[1] and (product := self._product(self._part(last[0]), self._part(last[1]))):
             return product
         part = self._contract(self.terms, mask)
@@ -170,9 +168,12 @@ class Contraction:
 
     def _contract(self, terms: tuple[tuple[str, str], ...], mask: int) -> Part:
         for left, right in self._plan(terms, mask)[1]:
-            axes = kept_axes(terms, left | right)
-            self._parts[left | right] = self._pair(self._part(left), self._part(right), axes)
+            self._multiply(terms, left, right)
         return self._part(mask)
+
+    def _multiply(self, terms: tuple[tuple[str, str], ...], left: int, right: int) -> None:
+        axes = kept_axes(terms, left | right)
+        self._parts[left | right] = self._pair(self._part(left), self._part(right), axes)
 
     def cost(self, opens: str) -> float:
         """Estimated flops of the queries of these slots, common work counted once."""
