@@ -182,6 +182,7 @@ class _PairScores(torch.autograd.Function):
         ctx: Any, c: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, u: Tensor, v: Tensor
     ) -> Tensor:
         ctx.save_for_backward(c, subjects, s, objects, o, u, v)
+        ctx.one_table = subjects is objects
         out = torch.empty(len(c), 1 + u.shape[1] + v.shape[1], dtype=c.dtype.to_real())
         score = native.pair_scores_complex if c.is_complex() else native.pair_scores
         x, xs, ys, scores = _flat(c), _flat(subjects), _flat(objects), out.numpy()
@@ -199,11 +200,12 @@ class _PairScores(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         c, subjects, s, objects, o, u, v = ctx.saved_tensors
         dc = torch.empty(c.shape, dtype=c.dtype)
-        dsubjects, dobjects = (torch.zeros(x.shape, dtype=x.dtype) for x in (subjects, objects))
+        dsubjects = torch.zeros(subjects.shape, dtype=subjects.dtype)
+        dobjects = dsubjects if ctx.one_table else torch.zeros(objects.shape, dtype=objects.dtype)
         back = native.pair_back_complex if c.is_complex() else native.pair_back
         facts = (_flat(c), _flat(subjects), _ids(s), _flat(objects), _ids(o), _ids(u), _ids(v), _flat(grad))
         _by_columns(back, (*facts, _flat(dc), _flat(dsubjects), _flat(dobjects)), 2 * facts[0].size, facts[0].shape[1])
-        return dc, dsubjects, None, dobjects, None, None, None
+        return dc, dsubjects, None, None if ctx.one_table else dobjects, None, None, None
 
 
 def _flat(x: Tensor) -> Array:

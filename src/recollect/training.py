@@ -278,7 +278,9 @@ class Training:
             levels = model.levels.part(ids["time"], rows["time"])
         facts, corrupted = self._renumbered(ids, facts, corrupted)
         taken = {
-            name: getattr(model, name).detach()[some] for kind, some in rows.items() for name in model.tables(kind)
+            name: getattr(model, name).detach().index_select(0, some.to(model.device))
+            for kind, some in rows.items()
+            for name in model.tables(kind)
         }
         return model.part(taken, levels), facts, corrupted
 
