@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from recollect.contraction import Between, Contraction, most_counts, without, work_numbers
+from recollect.contraction import Between, Contraction, distinct_counts, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.grouped import matrix_scores
@@ -29,6 +29,7 @@ from recollect.indicator import Indicator
 from recollect.kernels import is_native, pair_scores, row_dot, take
 from recollect.levels import Levels, check_levels
 from recollect.seeds import seeded
+from recollect.threads import one_thread, shared_out
 
 FORMS = ("episodic", "semantic", "both")
 STATIC = "static_"  # begins the names of what the semantic equation has of its own in the form `both`
@@ -312,20 +313,26 @@ class TensorModel(nn.Module):
         shared = self.rows(slot, candidates)
         return self._in_pieces(facts, len(shared), slot, lambda works, _: self.query(works, slot) @ shared.T)
 
-    def blocks_against(self, facts: Facts, slot: str, rows: int) -> Iterator[Tensor]:
-        """`score_against` all ids, so many facts at a time; a block is overwritten by the next. No gradient."""
+    def visit_against(self, facts: Facts, slot: str, rows: int, visit: Callable[[Tensor, int], None]) -> None:
+        """`score_against` all ids, so many facts at a time: each block and the place of its first fact are visited.
+
+        Several threads may visit, each its own blocks; a block is overwritten by the next. No gradient.
+        """
         if self.is_wide(slot) or slot not in self.indicator.slots:
-            yield from (self.score_against(block, slot) for block in facts.split(rows))
+            for start in range(0, len(facts), rows):
+                visit(self.score_against(facts[start : start + rows], slot), start)
             return
-        with torch.no_grad():
+        with torch.no_grad(), one_thread():
             facts, slot = self.asked(facts, slot)
             shared = self.rows(slot)
-            buffer = shared.new_empty(min(rows, len(facts)), len(shared))
             # queries are small beside scores: many at once share more of their work
-            for piece in facts.split(max(rows, QUERIES)):
-                query = self._in_pieces(piece, shared.shape[1], slot, lambda works, _: self.query(works, slot))
-                for block in query.split(rows):
-                    yield torch.mm(block, shared.T, out=buffer[: len(block)])
+            most = max(rows, QUERIES)
+            size = -(-most // self._pieces(self.works(facts[:most]), slot, most))
+            counts = distinct_counts(self.indicator, facts[:size])
+            for start in range(0, len(facts), size):
+                query = self.query(self.works(facts[start : start + size], counts), slot)
+                some = partial(_visit_some, query, shared, rows, start, visit)
+                shared_out(some, len(query), query.numel() * len(shared))
 
     def score_corrupted(
         self, facts: Facts, corrupted: Mapping[str, Tensor], counts: Mapping[str, int] | None = None
@@ -523,13 +530,8 @@ class TensorModel(nn.Module):
     ) -> Tensor:
         """The scores of facts, at once or, without gradients, in pieces whose work fits in WORK_BYTES."""
         works, n = self.works(facts), len(facts)
-        pieces = 1
-        if not torch.is_grad_enabled():
-            numbers = sum(
-                work.numbers(slot, wide if slot and slot in work.indicator.slots else None) for work in works.values()
-            )
-            pieces = min(n, -(-numbers * self.dtype.itemsize // WORK_BYTES))
-        if pieces <= 1:
+        pieces = 1 if torch.is_grad_enabled() else self._pieces(works, slot, n, wide)
+        if pieces == 1:
             return scores(works, slice(None))
         # into one block: small results kept between large pieces of work would scatter the heap
         out = torch.empty(n, columns, dtype=self.dtype, device=self.device)
@@ -538,6 +540,13 @@ class TensorModel(nn.Module):
             piece = slice(start, start + rows)
             out[piece] = scores(self.works(facts[piece]), piece)
         return out
+
+    def _pieces(self, works: Works, slot: str | None, facts: int, wide: Tensor | None = None) -> int:
+        """In how many pieces the work on so many facts fits in WORK_BYTES."""
+        numbers = sum(
+            work.numbers(slot, wide if slot and slot in work.indicator.slots else None) for work in works.values()
+        )
+        return max(1, min(facts, -(-numbers * self.dtype.itemsize // WORK_BYTES)))
 
     def _table(self, slot: str, prefix: str = "") -> Tensor:
         table: Tensor = getattr(self, self._table_name(prefix, slot))
@@ -690,6 +699,16 @@ def _beside(parts: list[Tensor]) -> Tensor:
 
 def _real(theta: Tensor) -> Tensor:
     return theta.real if theta.is_complex() else theta
+
+
+def _visit_some(
+    query: Tensor, shared: Tensor, rows: int, place: int, visit: Callable[[Tensor, int], None], first: int, last: int
+) -> None:
+    """Visit the scores of the queries from first to last, the first query of all being at `place`."""
+    buffer = shared.new_empty(min(rows, last - first), len(shared))
+    for start in range(first, last, rows):
+        block = query[start : min(start + rows, last)]
+        visit(torch.mm(block, shared.T, out=buffer[: len(block)]), place + start)
 
 
 def _meet(prefix: str, slot: str, candidates: Tensor, works: Works, _: slice) -> Tensor:

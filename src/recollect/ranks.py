@@ -6,7 +6,6 @@ candidates'; the filter subtracts what it removes, found as coordinates, so no q
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,26 +55,24 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     order = number(facts, known.sizes, ORDER.replace(slot, "")).argsort()
     facts = facts[order]
     codes, start, stop = known.spans(facts, slot)
-    counts = [torch.zeros(6, 0, dtype=torch.int64)]
-    seen = 0
-    for scores in _in_blocks(scorer, facts, slot, max(1, budget // (8 * n))):  # (B, n), of at most 8 bytes a number
-        block = slice(seen, seen + len(scores))
-        seen += len(scores)
+    found = torch.empty(6, len(facts), dtype=torch.int64)
+
+    def compare(scores: Tensor, first: int) -> None:
+        block = slice(first, first + len(scores))
         if is_native(scores):
             own = facts.column(slot)[block].contiguous()
-            counts.append(_compare_compiled(scores, own, codes, start[block], stop[block], slot))
+            found[:, block] = _compare_compiled(scores, own, codes, start[block], stop[block], slot)
         else:
-            counts.append(_compare(scores, facts[block], slot, known))
-    found = torch.cat(counts, dim=1)[:, order.argsort()]
-    return {"raw": Ranking(*found[:3]), "filtered": Ranking(*(found[:3] - found[3:]))}
+            found[:, block] = _compare(scores, facts[block], slot, known)
 
-
-def _in_blocks(scorer: Scorer, facts: Facts, slot: str, rows: int) -> Iterator[Tensor]:
-    """The scores of facts against all ids, so many facts at a time."""
+    rows = max(1, budget // (8 * n))  # of at most 8 bytes a number
     if isinstance(scorer, TensorModel):
-        yield from scorer.blocks_against(facts, slot, rows)
+        scorer.visit_against(facts, slot, rows, compare)
     else:
-        yield from (scorer.score_against(block, slot) for block in facts.split(rows))
+        for first in range(0, len(facts), rows):
+            compare(scorer.score_against(facts[first : first + rows], slot), first)
+    found = found[:, order.argsort()]
+    return {"raw": Ranking(*found[:3]), "filtered": Ranking(*(found[:3] - found[3:]))}
 
 
 def _compare_compiled(scores: Tensor, own: Tensor, codes: Tensor, start: Tensor, stop: Tensor, slot: str) -> Tensor:
