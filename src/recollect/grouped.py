@@ -271,8 +271,8 @@ class _ProductScores(torch.autograd.Function):
         given, cores, padded, place, x, flat, made, rows, i, columns, j, q = ctx.saved_tensors
         count, tile, shape = len(cores), ctx.tile, ctx.shape
         dcores, dgiven, back = torch.empty_like(cores), torch.empty_like(x), torch.empty_like(made)
-        unused = torch.ones(count * tile, dtype=torch.bool).index_fill_(0, place, False)
-        back.flatten(0, 1)[unused] = 0
+        unused = torch.ones(count * tile, dtype=torch.bool).index_fill_(0, place, False).nonzero()[:, 0]
+        back.flatten(0, 1).index_fill_(0, unused, 0)
         dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
         facts = _arrays(rows, i, columns, j, q, grad.contiguous(), back.view(-1, *shape), dx, dy)
         matrices, at, of = _arrays(made.view(-1, *shape), ctx.groups.starts, place)

@@ -35,7 +35,7 @@ FORMS = ("episodic", "semantic", "both")
 STATIC = "static_"  # begins the names of what the semantic equation has of its own in the form `both`
 Works = dict[str, Contraction]  # by equation
 QUERIES = 16384  # facts whose queries are made at a time
-WIDE = 2**20  # numbers of candidates whose rows are matrices or more, at a time
+WIDE = 2**22  # numbers of candidates whose rows are matrices or more, at a time: fewer make too little of a row
 WORK_BYTES = 32 * 2**20  # without gradients, facts are scored in pieces whose factors fit in this
 
 
