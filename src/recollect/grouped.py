@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -139,7 +139,7 @@ class _Grouped(torch.autograd.Function):
             dmatrices = add_outer(x, index, grad, matrices, groups.starts, groups.matrix) if for_matrices else None
         elif is_large(matrices):
             dx = torch.empty_like(x) if for_rows else None
-            products = grad.new_zeros(len(matrices), *shape) if for_matrices else None
+            products = _room(grad, (len(matrices), *shape), groups) if for_matrices else None
 
             def multiply(first: int, last: int) -> None:
                 for matrix, start, stop in groups.bounds[first:last]:
@@ -226,8 +226,7 @@ class _MatrixScores(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         matrices, rows, i, columns, j, q = ctx.saved_tensors
-        every = len(ctx.groups.matrix) == len(matrices)
-        dm = torch.empty_like(matrices) if every else torch.zeros_like(matrices)
+        dm = _room(grad, matrices.shape, ctx.groups)
         dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
         facts = _arrays(rows, i, columns, j, q, grad.contiguous(), dm, dx, dy)
         m, at, of = _arrays(matrices, ctx.groups.starts, ctx.groups.matrix)
@@ -286,6 +285,11 @@ class _ProductScores(torch.autograd.Function):
         shared_out(work, count, 2 * i.numel() * math.prod(shape) + 3 * len(padded) * cores[:1].numel())
         added = add_rows(len(given), padded, dgiven.flatten(0, 1))
         return added, dcores, None, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
+
+
+def _room(like: Tensor, shape: Sequence[int], groups: Groups) -> Tensor:
+    """Room for the gradients of matrices: zeros where some have no group that would write theirs."""
+    return like.new_empty(shape) if len(groups.matrix) == shape[0] else like.new_zeros(shape)
 
 
 def _scores_of(rows: Tensor, i: Tensor, j: Tensor, width: int) -> tuple[Tensor, Tensor]:
