@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import FORMED, SIZES, generator, random_facts, random_model
-from recollect import Facts, UserError, kernels
+from recollect import Facts, UserError, kernels, models, threads
 from recollect.facts import KINDS, SLOTS
 from recollect.known import Known
 from recollect.metrics import evaluate, summarise
@@ -197,3 +197,24 @@ def test_no_facts_have_no_ranks(name):
     for slot in "ot":
         rankings = rank(random_model(name, "episodic"), Facts.of([]), slot, known=Known(random_facts(5), SIZES))
         assert rankings["filtered"].ranks().shape == (0,)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMED)
+def test_pieces_and_threads_rank_alike(name, form, monkeypatch):
+    """Facts in several stretches and pieces, their scores in several blocks of several threads."""
+    model, facts = random_model(name, form), random_facts(100)
+    known = Known(facts, SIZES)
+    slots = model.indicator.slots
+    whole = [rank(model, facts, slot, known=known) for slot in slots]
+    monkeypatch.setattr(models, "QUERIES", 30)
+    monkeypatch.setattr(models, "WORK_BYTES", 4000)
+    monkeypatch.setattr(threads, "WORTH", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        parts = [rank(model, facts, slot, known=known, budget=8 * 4 * 9) for slot in slots]
+    finally:
+        torch.set_num_threads(before)
+    for a, b in zip(whole, parts, strict=True):
+        for setting in a:
+            assert torch.equal(a[setting].ranks(), b[setting].ranks())

@@ -314,7 +314,7 @@ def _by_rows(work: Callable[[int, int], None], groups: Groups, multiplications: 
         bounds = torch.searchsorted(ends, torch.tensor([first, last]), right=True).tolist()
         work(bounds[0], bounds[1])
 
-    shared_out(some, int(ends[-1]), multiplications)
+    shared_out(some, int(groups.starts[-1]), multiplications)
 
 
 def is_large(matrices: Tensor) -> bool:

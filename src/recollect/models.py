@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from recollect.contraction import Between, Contraction, distinct_counts, most_counts, without, work_numbers
+from recollect.contraction import Between, Contraction, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.grouped import matrix_scores
@@ -318,21 +318,31 @@ class TensorModel(nn.Module):
 
         Several threads may visit, each its own blocks; a block is overwritten by the next. No gradient.
         """
-        if self.is_wide(slot) or slot not in self.indicator.slots:
-            for start in range(0, len(facts), rows):
-                visit(self.score_against(facts[start : start + rows], slot), start)
-            return
-        with torch.no_grad(), one_thread():
+        with torch.no_grad():
+            if self.is_wide(slot) or slot not in self.indicator.slots:
+                for start in range(0, len(facts), rows):
+                    visit(self.score_against(facts[start : start + rows], slot), start)
+                return
             facts, slot = self.asked(facts, slot)
             shared = self.rows(slot)
             # queries are small beside scores: many at once share more of their work
             most = max(rows, QUERIES)
-            size = -(-most // self._pieces(self.works(facts[:most]), slot, most))
-            counts = distinct_counts(self.indicator, facts[:size])
-            for start in range(0, len(facts), size):
-                query = self.query(self.works(facts[start : start + size], counts), slot)
-                some = partial(_visit_some, query, shared, rows, start, visit)
-                shared_out(some, len(query), query.numel() * len(shared))
+            with one_thread():
+                for start in range(0, len(facts), most):
+                    self._visit_stretch(facts[start : start + most], slot, shared, rows, start, visit)
+
+    def _visit_stretch(
+        self, facts: Facts, slot: str, shared: Tensor, rows: int, place: int, visit: Callable[[Tensor, int], None]
+    ) -> None:
+        """The same of so many facts that their combinations are counted once, the first of them being at `place`."""
+        works = self.works(facts)
+        size = -(-len(facts) // self._pieces(works, slot, len(facts)))
+        for start in range(0, len(facts), size):
+            if size < len(facts):
+                works = self.works(facts[start : start + size], works[""].counts)
+            query = self.query(works, slot)
+            some = partial(_visit_some, query, shared, rows, place + start, visit)
+            shared_out(some, len(query), query.numel() * len(shared))
 
     def score_corrupted(
         self, facts: Facts, corrupted: Mapping[str, Tensor], counts: Mapping[str, int] | None = None
@@ -342,7 +352,9 @@ class TensorModel(nn.Module):
         if corrupted.keys() <= {"s", "o"} and is_native(self._table("s")) and len(works) == 1:
             if self.indicator.is_diagonal:
                 return self._score_pairs(works[""], corrupted)
-            if (between := works[""].between()) is not None:
+            # a query serves many corruptions, and the matrix has to be met by each of them
+            one_each = [ids.shape[1] for ids in corrupted.values()] == [1, 1]
+            if one_each and (between := works[""].between()) is not None:
                 return self._score_by_matrix(works[""], between, corrupted)
         for slot, ids in corrupted.items():
             # the true id comes along as the first candidate: one query serves the fact and its corruptions

@@ -183,7 +183,7 @@ def adagrad_rows(
 
 @kernel
 def times_two(x: Array, y: Array, m: Array, u: Array, v: Array, both: bool) -> None:
-    """u = x @ m and, if told, v = y @ m, four terms at a time."""
+    """u = x @ m and, if told, v = y @ m, four terms at a time; else v is u."""
     K = len(m)
     for r in range(len(u)):
         u[r] = 0

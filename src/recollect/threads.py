@@ -2,8 +2,8 @@
 
 PyTorch's threads meet after every operation, which on arrays of a batch's size costs more than it gains, and they
 spin while they wait: on a machine that has other work to do, a step takes ten times as long. So a step of training
-on sampled corruptions gives PyTorch one thread, and only what is long enough is shared out here, to threads that
-sleep until they are called.
+on sampled corruptions, and the ranking of facts, give PyTorch one thread, and only what is long enough is shared out
+here, to threads that sleep until they are called.
 """
 
 from __future__ import annotations
