@@ -69,7 +69,7 @@ class Lab:
         else:
             began, self._earlier = time.monotonic(), 0.0
             found = {**work()}
-            found["seconds"] = round(self._earlier + time.monotonic() - began, 2)
+            found["seconds"] = round(self._earlier + time.monotonic() - began, 4)
             found["commit"] = commit()
             write_text(file, json.dumps(found))
         self.seconds += found["seconds"]
