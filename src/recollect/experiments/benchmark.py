@@ -147,7 +147,7 @@ BENCHMARKS = {
         entries=_both_recipes(
             Recipe(batch_size=4096, epochs=40, validate_every=2, patience=4),
             batch_size=4096,
-            epochs=8,
+            epochs=4,
             validate_every=1,
             patience=2,
         ),
