@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -93,10 +93,20 @@ class Contraction:
 
     def query(self, open: str) -> Tensor:
         """What waits for the open slot: (B, axes of the slot); of several slots, what waits for all of them."""
+        return self._of_facts(self._waiting(open))
+
+    def query_rows(self, open: str) -> tuple[Tensor, Tensor]:
+        """Rows, (N, axes of the slot), and which of them is the query of each fact, (B,)."""
+        part = self._waiting(open)
+        assert part.index is not None  # an equation has at least one slot beside the open ones
+        return part.value, part.index
+
+    def _waiting(self, open: str) -> Part:
         part = self._contract(self.terms, without(self.terms, open))
-        value = self._of_facts(part)
-        axes = dict.fromkeys("".join(self.indicator.axes(slot) for slot in open))
-        return value.permute(0, *(1 + part.axes.index(axis) for axis in axes if axis in part.axes))
+        wanted = dict.fromkeys("".join(self.indicator.axes(slot) for slot in open))
+        axes = "".join(axis for axis in wanted if axis in part.axes)
+        value = part.value.permute(0, *(1 + part.axes.index(axis) for axis in axes))
+        return replace(part, axes=axes, value=value)
 
     def between(self) -> Between | None:
         """What stands between subject and object, a matrix that facts share.

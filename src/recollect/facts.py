@@ -86,6 +86,8 @@ class Facts:
         return len(self.ids)
 
     def __getitem__(self, rows: Tensor | slice) -> Facts:
+        if isinstance(rows, Tensor) and rows.dtype == torch.int64 and rows.dim() == 1:
+            return self._map(lambda column: column.index_select(0, rows))  # several times as fast
         return self._map(lambda column: column[rows])
 
     def column(self, slot: str) -> Tensor:

@@ -61,14 +61,14 @@ def row_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
 
 
 def pair_scores(
-    context: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, other_s: Tensor, other_o: Tensor
+    context: Tensor, i: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, other_s: Tensor, other_o: Tensor
 ) -> Tensor:
     """Re Σ c x y of each fact, of it with its other subjects, and of it with its other objects: (B, 1 + K + L).
 
-    context (B, w); subjects and objects (N, w) with the ids s and o of each fact (B,) and those of its others, (B, K)
-    and (B, L). The same as the products and dots above, without what lies between them. Compiled only.
+    context, subjects and objects (N, w) with the rows i, s and o of each fact (B,), and the other subjects (B, K) and
+    objects (B, L). The same as the products and dots above, without what lies between them. Compiled only.
     """
-    return _PairScores.apply(context, subjects, s, objects, o, other_s, other_o)
+    return _PairScores.apply(context, i, subjects, s, objects, o, other_s, other_o)
 
 
 def rows_times(rows: Tensor, index: Tensor, matrices: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
@@ -179,33 +179,33 @@ class _RowDot(torch.autograd.Function):
 class _PairScores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, c: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, u: Tensor, v: Tensor
+        ctx: Any, c: Tensor, i: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, u: Tensor, v: Tensor
     ) -> Tensor:
-        ctx.save_for_backward(c, subjects, s, objects, o, u, v)
+        ctx.save_for_backward(c, i, subjects, s, objects, o, u, v)
         ctx.one_table = subjects is objects
-        out = torch.empty(len(c), 1 + u.shape[1] + v.shape[1], dtype=c.dtype.to_real())
+        out = torch.empty(len(i), 1 + u.shape[1] + v.shape[1], dtype=c.dtype.to_real())
         score = native.pair_scores_complex if c.is_complex() else native.pair_scores
         x, xs, ys, scores = _flat(c), _flat(subjects), _flat(objects), out.numpy()
-        by_fact = (_ids(s), _ids(o), _ids(u), _ids(v))
+        by_fact = (_ids(i), _ids(s), _ids(o), _ids(u), _ids(v))
 
         def rows(first: int, last: int) -> None:
-            i, j, k, m = (ids[first:last] for ids in by_fact)
-            score(x[first:last], xs, i, ys, j, k, m, scores[first:last])
+            of, a, b, others, more = (ids[first:last] for ids in by_fact)
+            score(x, of, xs, a, ys, b, others, more, scores[first:last])
 
-        shared_out(rows, len(c), COPIED * x.size)
+        shared_out(rows, len(i), COPIED * len(i) * x.shape[1])
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, subjects, s, objects, o, u, v = ctx.saved_tensors
-        dc = torch.empty(c.shape, dtype=c.dtype)
-        dsubjects = torch.zeros(subjects.shape, dtype=subjects.dtype)
+        c, i, subjects, s, objects, o, u, v = ctx.saved_tensors
+        dc, dsubjects = (torch.zeros(x.shape, dtype=x.dtype) for x in (c, subjects))
         dobjects = dsubjects if ctx.one_table else torch.zeros(objects.shape, dtype=objects.dtype)
         back = native.pair_back_complex if c.is_complex() else native.pair_back
-        facts = (_flat(c), _flat(subjects), _ids(s), _flat(objects), _ids(o), _ids(u), _ids(v), _flat(grad))
-        _by_columns(back, (*facts, _flat(dc), _flat(dsubjects), _flat(dobjects)), 2 * facts[0].size, facts[0].shape[1])
-        return dc, dsubjects, None, None if ctx.one_table else dobjects, None, None, None
+        facts = (_flat(c), _ids(i), _flat(subjects), _ids(s), _flat(objects), _ids(o), _ids(u), _ids(v), _flat(grad))
+        width = facts[0].shape[1]
+        _by_columns(back, (*facts, _flat(dc), _flat(dsubjects), _flat(dobjects)), 2 * len(i) * width, width)
+        return dc, None, dsubjects, None, None if ctx.one_table else dobjects, None, None, None
 
 
 def _flat(x: Tensor) -> Array:

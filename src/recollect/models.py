@@ -377,7 +377,7 @@ class TensorModel(nn.Module):
         if subjects is not work.factor("s", others[0])[0] or objects is not work.factor("o", others[1])[0]:
             subjects, objects = (self.lift(slot, self._table(slot)).resolve_conj() for slot in "so")
             s, o = work.ids["s"], work.ids["o"]
-        scores = pair_scores(work.query("so").flatten(1), subjects, s, objects, o, *others)
+        scores = pair_scores(*work.query_rows("so"), subjects, s, objects, o, *others)
         return scores[:, 0], scores[:, 1:]
 
     def _score_by_matrix(
@@ -414,7 +414,8 @@ class TensorModel(nn.Module):
             """Rows of a slot's factor and where the rows of `ids` are among them."""
             table = self._table(slot, prefix)
             count = self.count(slot)
-            if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < count):  # the kernels do not look
+            low, high = map(int, ids.aminmax()) if ids.numel() else (0, count - 1)
+            if low < 0 or high >= count:  # the kernels do not look
                 raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {count - 1}")
             if slot == "t" and self.levels is not None:
                 found, index = ids.unique(return_inverse=True)

@@ -362,13 +362,13 @@ def count_better(scores: Array, own: Array, codes: Array, starts: Array, stops: 
 
 @kernel
 def pair_scores(
-    c: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
+    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
 ) -> None:
-    """Σ c s o of each fact, then with its other subjects, then with its other objects: (B, 1 + K + L)."""
+    """Σ c s o of each fact, c being the row i[n], then with its other subjects, then with its other objects: (B, 1 + K + L)."""
     zero, K = c.dtype.type(0), other_s.shape[1]
     q, p = np.empty(c.shape[1], c.dtype), np.empty(c.shape[1], c.dtype)
-    for n in range(len(c)):
-        z, x, y = c[n], subjects[s[n]], objects[o[n]]
+    for n in range(len(i)):
+        z, x, y = c[i[n]], subjects[s[n]], objects[o[n]]
         true = zero
         for r in range(len(q)):
             q[r] = z[r] * x[r]
@@ -389,14 +389,14 @@ def pair_scores(
 
 @kernel
 def pair_back(
-    c: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, grad: Array,
-    dc: Array, dsubjects: Array, dobjects: Array, first: int, last: int,
+    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
+    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """The gradients of `pair_scores`, the columns from first to last."""
     K = other_s.shape[1]
     dq, dp = np.empty(last - first, c.dtype), np.empty(last - first, c.dtype)
-    for n in range(len(c)):
-        z, x, y = c[n, first:last], subjects[s[n], first:last], objects[o[n], first:last]
+    for n in range(len(i)):
+        z, x, y = c[i[n], first:last], subjects[s[n], first:last], objects[o[n], first:last]
         g = grad[n, 0]
         for r in range(len(dq)):
             dq[r] = g * y[r]
@@ -411,22 +411,22 @@ def pair_back(
             for r in range(len(dq)):
                 dp[r] += g * row[r]
                 drow[r] += g * z[r] * y[r]
-        dz, dx, dy, g = dc[n, first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
+        dz, dx, dy, g = dc[i[n], first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
         for r in range(len(dq)):
-            dz[r] = dq[r] * x[r] + dp[r] * y[r]
+            dz[r] += dq[r] * x[r] + dp[r] * y[r]
             dx[r] += dq[r] * z[r]
             dy[r] += g * z[r] * x[r] + dp[r] * z[r]
 
 
 @kernel
 def pair_scores_complex(
-    c: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
+    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
 ) -> None:
     """The real part of the same, pairs of columns as complex numbers."""
     zero, K = c.dtype.type(0), other_s.shape[1]
     q, p = np.empty(c.shape[1], c.dtype), np.empty(c.shape[1], c.dtype)  # conjugate: Re Σ q y = Σ of columns
-    for n in range(len(c)):
-        z, x, y = c[n], subjects[s[n]], objects[o[n]]
+    for n in range(len(i)):
+        z, x, y = c[i[n]], subjects[s[n]], objects[o[n]]
         for r in range(len(q) // 2):
             z0, z1, x0, x1 = z[2 * r], z[2 * r + 1], x[2 * r], x[2 * r + 1]
             q[2 * r] = z0 * x0 - z1 * x1
@@ -453,15 +453,15 @@ def pair_scores_complex(
 
 @kernel
 def pair_back_complex(
-    c: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, grad: Array,
-    dc: Array, dsubjects: Array, dobjects: Array, first: int, last: int,
+    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
+    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     K = other_s.shape[1]
     width = last - first
     q, p = np.empty(width, c.dtype), np.empty(width, c.dtype)  # conj(c s), conj(c o)
     dq, dp = np.empty(width, c.dtype), np.empty(width, c.dtype)  # Σ g o, Σ g s; conjugate where they are used
-    for n in range(len(c)):
-        z, x, y = c[n, first:last], subjects[s[n], first:last], objects[o[n], first:last]
+    for n in range(len(i)):
+        z, x, y = c[i[n], first:last], subjects[s[n], first:last], objects[o[n], first:last]
         for r in range(width // 2):
             z0, z1, x0, x1 = z[2 * r], z[2 * r + 1], x[2 * r], x[2 * r + 1]
             q[2 * r] = z0 * x0 - z1 * x1
@@ -484,12 +484,12 @@ def pair_back_complex(
             for r in range(width):
                 dp[r] += g * row[r]
                 drow[r] += g * p[r]
-        dz, dx, dy, g = dc[n, first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
+        dz, dx, dy, g = dc[i[n], first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
         for r in range(width // 2):  # conj(dq x) + conj(dp y)
             a0, a1, b0, b1 = dq[2 * r], dq[2 * r + 1], dp[2 * r], dp[2 * r + 1]
             x0, x1, y0, y1 = x[2 * r], x[2 * r + 1], y[2 * r], y[2 * r + 1]
-            dz[2 * r] = a0 * x0 - a1 * x1 + b0 * y0 - b1 * y1
-            dz[2 * r + 1] = -a0 * x1 - a1 * x0 - b0 * y1 - b1 * y0
+            dz[2 * r] += a0 * x0 - a1 * x1 + b0 * y0 - b1 * y1
+            dz[2 * r + 1] += -a0 * x1 - a1 * x0 - b0 * y1 - b1 * y0
         for r in range(width // 2):  # conj(dq c)
             a0, a1, z0, z1 = dq[2 * r], dq[2 * r + 1], z[2 * r], z[2 * r + 1]
             dx[2 * r] += a0 * z0 - a1 * z1

@@ -1,6 +1,6 @@
 """Adam and Adagrad that visit only the rows a batch has touched.
 
-A table of which a batch touches most rows is updated whole, exactly as PyTorch does. One of which it touches
+A table of which a batch touches most rows is updated whole, as PyTorch would. One of which it touches
 few (the core of a time, an entity among many) is updated row by row; what Adam's momentum would have done to
 a row in the steps between is made up for when the row is next touched, and at `settle_`, in closed form:
 over k untouched steps m decays to β₁ᵏm and the row moves by lr β₁(1 − β₁ᵏ)/(1 − β₁) m / (√v̂ + ε), v̂ and the
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from recollect import native
 from recollect.kernels import is_native
 from recollect.native import ADAGRAD_EPSILON, BETA1, BETA2, EPSILON
-from recollect.threads import shared_out
+from recollect.threads import one_thread, shared_out
 
 WORK = 32  # multiplications that updating a number is worth
 OPTIMIZERS = ("adam", "adagrad")
@@ -41,21 +41,7 @@ class Optimizer:
         """`rates` are factors of the learning rate for some tables."""
         self.kind, self.parameters, self.lr, self.decay, self.lazy = kind, dict(parameters), lr, decay, lazy
         self.step_count, self.rates = 0, dict(rates or {})
-        whole = [
-            {"params": [parameter], "lr": self._rate(name)}
-            for name, parameter in parameters.items()
-            if name not in lazy
-        ]
-        self.whole: torch.optim.Optimizer | None = None
-        if whole:
-            device = next(iter(parameters.values())).device.type
-            if kind == "adam":
-                self.whole = torch.optim.Adam(whole, lr=lr, weight_decay=decay, fused=device in ("cpu", "cuda"))
-            else:
-                self.whole = torch.optim.Adagrad(
-                    whole, lr=lr, weight_decay=decay, fused=device == "cpu", eps=ADAGRAD_EPSILON
-                )
-        self.moments = {name: self._fresh(parameters[name]) for name in sorted(lazy)}
+        self.moments = {name: self._fresh(parameter) for name, parameter in self.parameters.items()}
 
     def _fresh(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """What is remembered of every row: moments, the step of its last move, and up to which its penalty is paid."""
@@ -68,28 +54,28 @@ class Optimizer:
         return self.lr * self.rates.get(name, 1.0)
 
     @torch.no_grad()
-    def step(self, touched: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Whole tables by their `.grad`, lazy ones by the rows touched and their gradients."""
+    def step(self, gradients: Mapping[str, tuple[Tensor | None, Tensor]]) -> None:
+        """By the gradient of each table, or of the rows of a lazy one that are told with it."""
         self.step_count += 1
-        if self.whole is not None:
-            self.whole.step()
-            self.whole.zero_grad(set_to_none=True)
-        for name, (rows, grad) in touched.items():
-            self._move(name, rows, grad)
+        with one_thread():
+            for name, (rows, grad) in gradients.items():
+                self._move(name, rows, grad)
 
     @torch.no_grad()
     def settle_(self) -> None:
         """Make up for the untouched steps of every row, so that the weights are what they would be."""
         if self.kind == "adam":
-            for name in self.lazy:
-                self._move(name, torch.arange(len(self.parameters[name]), device=self.parameters[name].device), None)
+            with one_thread():
+                for name in self.lazy:
+                    self._move(name, None, None)
 
-    def _move(self, name: str, rows: Tensor, grad: Tensor | None) -> None:
+    def _move(self, name: str, rows: Tensor | None, grad: Tensor | None) -> None:
         moments, weight = self.moments[name], self.parameters[name]
         flat = [
             x.view(len(x), -1)
             for x in (weight.detach(), *(moments[key] for key in moments if key not in ("last", "paid")))
         ]
+        rows = torch.arange(len(weight), device=weight.device) if rows is None else rows
         values = flat[0].new_zeros(0, flat[0].shape[1]) if grad is None else grad.reshape(len(rows), flat[0].shape[1])
         arguments = (*flat, moments["last"], moments["paid"], rows, values)
         compiled, plain = COMPILED[self.kind], PLAIN[self.kind]
@@ -105,26 +91,15 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """Everything the next step depends on, beside the weights."""
-        tensors = {"step": torch.tensor(self.step_count)}
-        for name, parameter in self.parameters.items():
-            known = self.moments[name] if name in self.lazy else self.whole.state.get(parameter, {})  # type: ignore[union-attr]
-            tensors |= {f"{key}.{name}": value for key, value in known.items()}
-        return tensors
+        known = {f"{key}.{name}": value for name, moments in self.moments.items() for key, value in moments.items()}
+        return {"step": torch.tensor(self.step_count), **known}
 
     def restore_(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from a `state`."""
         self.step_count = int(tensors["step"])
-        position, inner = 0, self.whole.state_dict() if self.whole is not None else {}
-        for name in self.parameters:
-            found = {key.removesuffix(f".{name}"): x for key, x in tensors.items() if key.endswith(f".{name}")}
-            if name in self.lazy:
-                for key, value in self.moments[name].items():
-                    value.copy_(found[key])
-            else:
-                inner["state"][position] = found
-                position += 1
-        if self.whole is not None:
-            self.whole.load_state_dict(inner)
+        for name, moments in self.moments.items():
+            for key, value in moments.items():
+                value.copy_(tensors[f"{key}.{name}"])
 
 
 def _adam_rows(

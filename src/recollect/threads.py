@@ -25,7 +25,7 @@ _given: list[int] = []  # threads taken from PyTorch, innermost last
 def one_thread() -> Iterator[None]:
     """PyTorch has one thread meanwhile, and `shared_out` those that it had."""
     count = torch.get_num_threads()
-    _given.append(count)
+    _given.append(_given[-1] if _given else count)
     torch.set_num_threads(1)
     try:
         yield

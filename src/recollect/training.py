@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -234,11 +235,8 @@ class Training:
         value, grads = self._gradients(rows, facts, corrupted, copies)
         if self.recipe.smoothness and "time" in grads:
             self._add_roughness(grads["time"], batch, rows.get("time"))
-        touched = {name: rows[kind] for kind in rows for name in self.model.tables(kind) if name in self.learned}
-        for name, parameter in self.learned.items():
-            if name not in touched:
-                parameter.grad = grads[name]
-        self.optimizer.step({name: (ids, grads[name]) for name, ids in touched.items()})
+        touched = {name: rows[kind] for kind in rows for name in self.model.tables(kind)}
+        self.optimizer.step({name: (touched.get(name), grads[name]) for name in self.learned})
         if not math.isfinite(value):
             raise UserError(
                 f"the loss became {value} in epoch {self.epoch + 1}; "
@@ -371,13 +369,12 @@ class Training:
         """The rows of a table that a batch needs, sorted."""
         if kind == "time" and self.model.levels is not None:
             return self.model.levels.touched(_times(batch, corrupted))
-        mark = torch.zeros(len(getattr(self.model, kind)), dtype=torch.bool)
-        for slot in self.model.indicator.slots:
-            if KINDS[slot] == kind:
-                mark[batch.column(slot)] = True
-                if slot in corrupted:
-                    mark[corrupted[slot].reshape(-1)] = True
-        return mark.nonzero()[:, 0]
+        mark = np.zeros(len(getattr(self.model, kind)), dtype=bool)
+        for slot in self._slots_of(kind):
+            mark[batch.column(slot).numpy()] = True
+            if slot in corrupted:
+                mark[corrupted[slot].numpy()] = True
+        return torch.from_numpy(np.flatnonzero(mark))
 
     def _renumbered(
         self, rows: dict[str, Tensor], batch: Facts, corrupted: dict[str, Tensor]
@@ -385,14 +382,17 @@ class Training:
         """The batch and its corruptions by their place among the touched rows."""
         corrupted = dict(corrupted)
         for kind, ids in rows.items():
-            slots = [slot for slot in self.model.indicator.slots if KINDS[slot] == kind]
-            place = torch.empty(self.model.count(slots[0]), dtype=torch.int64)
-            place[ids] = torch.arange(len(ids))
+            slots = self._slots_of(kind)
+            place = np.empty(self.model.count(slots[0]), dtype=np.int64)
+            place[ids.numpy()] = np.arange(len(ids))
             for slot in slots:
-                batch = batch.with_slot(slot, place[batch.column(slot)])
+                batch = batch.with_slot(slot, torch.from_numpy(place[batch.column(slot).numpy()]))
                 if slot in corrupted:
-                    corrupted[slot] = place[corrupted[slot]]
+                    corrupted[slot] = torch.from_numpy(place[corrupted[slot].numpy()])
         return batch, corrupted
+
+    def _slots_of(self, kind: str) -> list[str]:
+        return [slot for slot in self.model.indicator.slots if KINDS[slot] == kind]
 
     def _end_epoch(self) -> Epoch:
         self.epoch += 1
