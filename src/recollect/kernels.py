@@ -61,8 +61,9 @@ def row_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
 
 
 def pair_scores(
-    context: Tensor, i: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, other_s: Tensor, other_o: Tensor
-) -> Tensor:
+    context: Tensor, i: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor,
+    other_s: Tensor, other_o: Tensor,
+) -> Tensor:  # fmt: skip
     """Re Σ c x y of each fact, of it with its other subjects, and of it with its other objects: (B, 1 + K + L).
 
     context, subjects and objects (N, w) with the rows i, s and o of each fact (B,), and the other subjects (B, K) and

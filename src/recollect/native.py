@@ -364,7 +364,7 @@ def count_better(scores: Array, own: Array, codes: Array, starts: Array, stops: 
 def pair_scores(
     c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
 ) -> None:
-    """Σ c s o of each fact, c being the row i[n], then with its other subjects, then with its other objects: (B, 1 + K + L)."""
+    """Σ c s o of each fact, c being the row i[n], of its other subjects, then of its other objects: (B, 1 + K + L)."""
     zero, K = c.dtype.type(0), other_s.shape[1]
     q, p = np.empty(c.shape[1], c.dtype), np.empty(c.shape[1], c.dtype)
     for n in range(len(i)):
