@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.facts import KINDS, Facts
+from recollect.facts import KINDS, ORDER, Facts
 from recollect.grouped import Groups, Product, grouped_matmul, is_large
 from recollect.indicator import Indicator
 from recollect.kernels import row_dot, row_product, take
 
-ORDER = "tpso"  # combinations are sorted by time first, then predicate: large factors keep their rows together
 SMALL = 64  # facts: too few for sharing to pay
 MOVED = 8  # flops that moving one number is worth
 LARGE_CORE = 2**20  # numbers

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recollect.facts import KINDS, SLOTS, Facts, number
+from recollect.facts import KINDS, ORDER, Facts, number
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Known:
 
     def _keys(self, facts: Facts, slot: str) -> Tensor:
         """One number for the other three slots, times the number of candidates: (B,)."""
-        return number(facts, self.sizes, SLOTS.replace(slot, "")) * self.size(slot)
+        return number(facts, self.sizes, ORDER.replace(slot, "")) * self.size(slot)
 
     def _index(self, slot: str) -> _Index:
         if slot not in self._indexes:
-            codes = torch.unique(number(self.facts, self.sizes, SLOTS.replace(slot, "") + slot))
+            codes = torch.unique(number(self.facts, self.sizes, ORDER.replace(slot, "") + slot))
             _, counts = torch.unique_consecutive(codes // self.size(slot), return_counts=True)
             starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
             self._indexes[slot] = _Index(codes, codes - (torch.arange(len(codes)) - starts))
@@ -67,7 +67,7 @@ class Known:
     def contains(self, facts: Facts) -> Tensor:
         """Whether each fact is known: (B,) bool."""
         codes = self._index("o").codes
-        wanted = number(facts, self.sizes, "spto")
+        wanted = number(facts, self.sizes, ORDER)
         # found where one more code lies at or below the wanted one than strictly below it
         return torch.searchsorted(codes, wanted, right=True) > torch.searchsorted(codes, wanted)
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.contraction import ORDER
 from recollect.errors import UserError
-from recollect.facts import SLOT_NAMES, Facts, number
+from recollect.facts import ORDER, SLOT_NAMES, Facts, number
 from recollect.kernels import is_native
 from recollect.known import Known
 from recollect.models import TensorModel
@@ -51,7 +50,7 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     of scores that a thread holds at a time; a model bounds its own work beside them.
     """
     n = known.size(slot)
-    # facts of one time and predicate together: a model may then do once what they share
+    # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
     order = number(facts, known.sizes, ORDER.replace(slot, "")).argsort()
     facts = facts[order]
     codes, start, stop = known.spans(facts, slot)
@@ -71,7 +70,7 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     else:
         for first in range(0, len(facts), rows):
             compare(scorer.score_against(facts[first : first + rows], slot), first)
-    found = found[:, order.argsort()]
+    found = torch.empty_like(found).index_copy_(1, order, found)
     return {"raw": Ranking(*found[:3]), "filtered": Ranking(*(found[:3] - found[3:]))}
 
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from recollect.batches import BLOCKS, FEW, block_order, choose_block, random_order
-from recollect.contraction import ORDER, combinations, distinct_counts, joined
+from recollect.contraction import combinations, distinct_counts, joined
 from recollect.errors import UserError
-from recollect.facts import KINDS, SLOT_NAMES, Facts, number
+from recollect.facts import KINDS, ORDER, SLOT_NAMES, Facts, number
 from recollect.kernels import take
 from recollect.known import Known
 from recollect.levels import Bridges, neighbours
