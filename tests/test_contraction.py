@@ -17,7 +17,7 @@ from recollect import grouped as grouped_module
 from recollect import models as models_module
 from recollect import threads as threads_module
 from recollect.contraction import SMALL, Contraction, combinations, distinct_counts, kept_axes, plan, work_numbers
-from recollect.facts import KINDS, number
+from recollect.facts import KINDS, SLOTS, number
 from recollect.grouped import Product
 from recollect.indicator import Indicator
 from recollect.models import MODELS, Ranks, TensorModel
@@ -319,7 +319,8 @@ def test_any_equation_is_contracted_right(indicator, n, size, seed):
     sizes = {"entity": size, "predicate": 3, "time": 4}
     tables, cores = tables_of(indicator, sizes)
     facts = random_facts(n, sizes, seed)
-    work = Contraction(indicator, facts, lambda slot, ids: (tables[slot], ids), cores)
+    counts = distinct_counts(indicator, facts)
+    work = Contraction(indicator, facts, lambda slot, ids: (tables[slot], ids), cores, counts)
     rows = {slot: tables[slot][facts.column(slot)] for slot in indicator.slots}
     wanted = [torch.einsum(indicator.equation(), *(rows[slot] for slot, _ in indicator.factors), *cores)]
     got = [work.score()]
@@ -418,6 +419,17 @@ def test_sharing_goes_through_grouped_products(monkeypatch):
     assert calls[0] == SMALL
 
 
+@pytest.mark.parametrize("open", ["", "s", "t", "so"])
+def test_counts_are_those_of_every_set_that_an_open_slot_leaves(open):
+    indicator, facts = MODELS["tucker"].equation("episodic"), random_facts(300)
+    sets = distinct_counts(indicator, facts)
+    assert len(sets) == 15
+    for slots, count in distinct_counts(indicator, facts, open).items():
+        distinct = len({tuple(row[SLOTS.index(slot)] for slot in slots) for row in facts.ids.tolist()})
+        few = 2 * distinct <= len(facts) and not set(slots) & set(open)
+        assert count == (distinct if few else len(facts)), slots
+
+
 def test_counts_tell_distinct_combinations_where_sharing_pays():
     indicator = MODELS["cont"].equation("episodic")
     rows = [(k % 50, k % 2, k % 50, k % 3) for k in range(100)]
@@ -457,6 +469,7 @@ def test_a_part_that_is_summed_away_whole_may_have_several_axes():
     indicator, sizes = Indicator.parse("s:ab p:a o:cd t:bcd"), {"entity": 3, "predicate": 3, "time": 4}
     tables, _ = tables_of(indicator, sizes)  # b has one number
     facts = random_facts(120, sizes, 0)
-    work = Contraction(indicator, facts, lambda slot, ids: (tables[slot], ids), [])
+    counts = distinct_counts(indicator, facts)
+    work = Contraction(indicator, facts, lambda slot, ids: (tables[slot], ids), [], counts)
     rows = [tables[slot][facts.column(slot)] for slot, _ in indicator.factors]
     torch.testing.assert_close(work.score(), torch.einsum(indicator.equation(), *rows))

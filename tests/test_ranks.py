@@ -12,6 +12,7 @@ from recollect import Facts, UserError, kernels, models, threads
 from recollect.facts import KINDS, SLOTS
 from recollect.known import Known
 from recollect.metrics import evaluate, summarise
+from recollect.native import COUNTED, count_better
 from recollect.ranks import Ranking, rank
 
 
@@ -218,3 +219,18 @@ def test_pieces_and_threads_rank_alike(name, form, monkeypatch):
     for a, b in zip(whole, parts, strict=True):
         for setting in a:
             assert torch.equal(a[setting].ranks(), b[setting].ranks())
+
+
+def test_more_candidates_than_are_counted_at_a_time():
+    size = 2 * COUNTED + 7
+    scores = torch.randint(0, 5, (2, size), generator=generator(0)).float()
+    own = torch.tensor([3, size - 1])
+    nothing = torch.zeros(2, dtype=torch.int64)
+    counts = torch.empty(5, 2, dtype=torch.int64)
+    arrays = (scores, own, torch.zeros(1, dtype=torch.int64), nothing, nothing)
+    assert count_better(*(x.numpy() for x in arrays), size, counts.numpy())
+    mine = scores.gather(1, own[:, None])
+    assert counts[0].tolist() == (scores > mine).sum(dim=1).tolist()
+    assert counts[1].tolist() == ((scores == mine).sum(dim=1) - 1).tolist()
+    scores[1, COUNTED + 1] = float("nan")
+    assert not count_better(*(x.numpy() for x in arrays), size, counts.numpy())

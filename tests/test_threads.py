@@ -70,6 +70,30 @@ def test_threads_are_lent_and_given_back():
 
 
 @pytest.mark.usefixtures("three_threads")
+def test_what_lends_again_lends_the_same():
+    with one_thread():
+        with one_thread():
+            assert len(pieces(10)) == 3
+        assert torch.get_num_threads() == 1
+        assert len(pieces(10)) == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_piece_does_itself_what_it_would_share_out():
+    inside: list[tuple[int, int, int]] = []
+
+    def work(start: int, stop: int) -> None:
+        here = threading.get_ident()
+        found = pieces(5)
+        inside.extend((begin, end, int(thread == here)) for begin, end, thread, _ in found)
+
+    with one_thread():
+        shared_out(work, 3, 1)
+        assert inside == [(0, 5, 1)] * 3
+        assert len(pieces(5)) == 3  # and afterwards it is shared out again
+
+
+@pytest.mark.usefixtures("three_threads")
 @pytest.mark.parametrize("bad", [0, 4, 9])
 def test_an_error_in_any_piece_is_told_when_all_are_done(bad):
     done: list[int] = []

@@ -71,16 +71,16 @@ class Contraction:
         facts: Facts,
         factor: Callable[[str, Tensor], tuple[Tensor, Tensor]],
         cores: Sequence[Tensor],
-        counts: Mapping[str, int] | None = None,
+        counts: Mapping[str, int],
     ) -> None:
         """`factor` gives, for ids of a slot, rows (N, *axes) and which of them belong to the ids.
 
-        `counts` tells the distinct combinations of slots, as `distinct_counts` does; counted here if None.
+        `counts` tells the distinct combinations of slots, as `distinct_counts` does.
         """
         self.indicator, self.facts = indicator, facts
         self.terms = indicator.terms
         self.ids = {slot: facts.column(slot).contiguous() for slot in indicator.slots}
-        self.counts = distinct_counts(indicator, facts) if counts is None else counts
+        self.counts = counts
         self._levels: dict[str, Level] = {}
         self._groups: dict[tuple[str, str], Groups] = {}
         self.factor, self._cores = factor, cores
@@ -299,17 +299,27 @@ def _with_core(rows: Tensor, axes: str, core: Tensor, core_axes: str, kept: str)
     return torch.einsum(f"B{axes},{core_axes}->B{kept}", rows, core), kept
 
 
-def distinct_counts(indicator: Indicator, facts: Facts) -> dict[str, int]:
-    """How many distinct combinations of each set of slots the facts have; all of them where sharing cannot pay."""
+def distinct_counts(indicator: Indicator, facts: Facts, open: str = "") -> dict[str, int]:
+    """How many distinct combinations of each set of slots the facts have; all of them where sharing cannot pay.
+
+    Sets that have an `open` slot are not counted: no product needs them.
+    """
     sets = _slot_sets(indicator)
     ids = {slot: facts.column(slot) for slot in indicator.slots}
     if len(facts) <= SMALL:
         return dict.fromkeys(sets, len(facts))
     if indicator.is_diagonal:  # nothing is gained but by a table smaller than the batch
         return {slots: min(len(facts), int(ids[slots].max()) + 1) if slots in ids else len(facts) for slots in sets}
-    counts = {slots: _distinct(_codes(ids, slots)) for slots in sets}
-    # where most combinations are distinct, finding them costs more than it saves
-    return {slots: count if 2 * count <= len(facts) else len(facts) for slots, count in counts.items()}
+    counts: dict[str, int] = {}
+    for slots in sorted(sets, key=len):
+        # where most combinations are distinct, finding them costs more than it saves; more slots make no fewer
+        fewer = (slots.replace(slot, "") for slot in slots)
+        if set(open) & set(slots) or any(counts.get(some) == len(facts) for some in fewer):
+            counts[slots] = len(facts)
+        else:
+            count = _distinct(_codes(ids, slots))
+            counts[slots] = count if 2 * count <= len(facts) else len(facts)
+    return counts
 
 
 def most_counts(indicator: Indicator, sizes: Mapping[str, int], facts: int) -> dict[str, int]:

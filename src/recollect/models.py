@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from recollect.contraction import Between, Contraction, most_counts, without, work_numbers
+from recollect.contraction import Between, Contraction, distinct_counts, most_counts, without, work_numbers
 from recollect.errors import UserError
 from recollect.facts import KINDS, SLOT_NAMES, Facts
 from recollect.grouped import matrix_scores
@@ -328,18 +328,22 @@ class TensorModel(nn.Module):
             # queries are small beside scores: many at once share more of their work
             most = max(rows, QUERIES)
             with one_thread():
-                for start in range(0, len(facts), most):
-                    self._visit_stretch(facts[start : start + most], slot, shared, rows, start, visit)
+
+                def stretches(first: int, last: int) -> None:
+                    for start in range(most * first, min(most * last, len(facts)), most):
+                        self._visit_stretch(facts[start : start + most], slot, shared, rows, start, visit)
+
+                shared_out(stretches, -(-len(facts) // most), len(facts) * shared.numel())
 
     def _visit_stretch(
         self, facts: Facts, slot: str, shared: Tensor, rows: int, place: int, visit: Callable[[Tensor, int], None]
     ) -> None:
-        """The same of so many facts that their combinations are counted once, the first of them being at `place`."""
-        works = self.works(facts)
+        """The same of some facts, the first of them being at `place`, in pieces whose work fits in WORK_BYTES."""
+        works = self.works(facts, open=slot)
         size = -(-len(facts) // self._pieces(works, slot, len(facts)))
         for start in range(0, len(facts), size):
             if size < len(facts):
-                works = self.works(facts[start : start + size], works[""].counts)
+                works = self.works(facts[start : start + size], open=slot)
             query = self.query(works, slot)
             some = partial(_visit_some, query, shared, rows, place + start, visit)
             shared_out(some, len(query), query.numel() * len(shared))
@@ -402,12 +406,18 @@ class TensorModel(nn.Module):
         """Whether a row of the slot is a matrix or more."""
         return len(self.indicator.axes(slot)) > 1
 
-    def works(self, facts: Facts, counts: Mapping[str, int] | None = None) -> Works:
-        """These facts, on their way to scores by each equation."""
-        there = facts.to(self.device)
-        return {prefix: self._contraction(prefix, there, counts) for prefix in self.equations}
+    def works(self, facts: Facts, counts: Mapping[str, int] | None = None, open: str = "") -> Works:
+        """These facts, on their way to scores by each equation, or to queries of an `open` slot only.
 
-    def _contraction(self, prefix: str, facts: Facts, counts: Mapping[str, int] | None) -> Contraction:
+        `counts` tells their distinct combinations; counted here if None.
+        """
+        there = facts.to(self.device)
+        return {
+            prefix: self._contraction(prefix, there, counts or distinct_counts(indicator, there, open))
+            for prefix, indicator in self.equations.items()
+        }
+
+    def _contraction(self, prefix: str, facts: Facts, counts: Mapping[str, int]) -> Contraction:
         indicator = self.equations[prefix]
 
         def lifted(slot: str, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from numba import njit
 Array = np.ndarray[Any, np.dtype[Any]]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
+COUNTED = 2**16  # a float32 counts exactly up to 2**24
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
@@ -338,17 +339,21 @@ def count_better(scores: Array, own: Array, codes: Array, starts: Array, stops: 
 
     Row b's known ids are codes[starts[b] : stops[b]] modulo `size`. Whether every score is a number.
     """
-    fine = True
+    fine, zero, one = True, scores.dtype.type(0), scores.dtype.type(1)
     for b in range(len(scores)):
         row = scores[b]
         mine = row[own[b]]
-        greater = equal = bad = 0
-        for n in range(len(row)):
-            greater += row[n] > mine
-            equal += row[n] == mine
-            bad += row[n] != row[n]
-        fine = fine and bad == 0
-        out[0, b], out[1, b] = greater, equal - 1
+        out[0, b], out[1, b] = 0, -1
+        for start in range(0, len(row), COUNTED):  # in the scores' own numbers, as many side by side as a register has
+            piece = row[start : start + COUNTED]
+            greater = equal = bad = zero
+            for n in range(len(piece)):
+                greater += one if piece[n] > mine else zero
+                equal += one if piece[n] == mine else zero
+                bad += one if piece[n] != piece[n] else zero
+            fine = fine and bad == zero
+            out[0, b] += int(greater)
+            out[1, b] += int(equal)
         known_greater = known_equal = known = 0
         for at in range(starts[b], stops[b]):
             n = codes[at] % size

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache
+from threading import local
 
 import torch
 
@@ -35,19 +36,36 @@ def one_thread() -> Iterator[None]:
 
 
 def shared_out(work: Callable[[int, int], None], count: int, multiplications: int) -> None:
-    """work(start, stop) over pieces that make up 0 … count, on several threads where it is long enough."""
-    threads = min(count, _given[-1]) if _given and multiplications > WORTH else 1
-    bounds = [count * piece // threads for piece in range(threads + 1)] if threads > 1 else [0, count]
+    """work(start, stop) over pieces that make up 0 … count, on several threads where it is long enough.
+
+    What a piece would share out in turn, it does itself.
+    """
+    threads = min(count, _given[-1]) if _given and multiplications > WORTH and not _piece.running else 1
+    if threads <= 1:
+        return work(0, count)
+    bounds = [count * piece // threads for piece in range(threads + 1)]
     waiting = [_pool(threads - 1).submit(_plainly, work, *bounds[piece : piece + 2]) for piece in range(1, threads)]
+    _piece.running = True
     try:
         work(bounds[0], bounds[1])
     finally:
+        _piece.running = False
         wait(waiting)  # all of them, as they write to the same arrays
         for future in waiting:
             future.result()
 
 
+class _Piece(local):
+    """Whether this thread is at work on a piece of something."""
+
+    running = False
+
+
+_piece = _Piece()
+
+
 def _plainly(work: Callable[[int, int], None], start: int, stop: int) -> None:
+    _piece.running = True
     with torch.no_grad():  # another thread does not know that nothing is differentiated here
         work(start, stop)
 
