@@ -139,7 +139,7 @@ class Training:
                 # one-vs-all is a few large products, which PyTorch spreads over its threads itself
                 with nullcontext() if self.recipe.loss == "one-vs-all" else one_thread():
                     rows = order[start : start + size]
-                    batch = self.facts[rows if self.block is None else rows.sort().values]
+                    batch = self.facts[rows if self.block is None else torch.from_numpy(np.sort(rows.numpy()))]
                     self.loss_sum += self._step(batch) * len(batch)
                 self.batch += 1
                 seen = min(n, start + size)
