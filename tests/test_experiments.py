@@ -271,6 +271,19 @@ def test_a_training_goes_on_where_it_was_kept(small_world, tmp_path, monkeypatch
         assert cut.history == whole.history
 
 
+def test_a_training_of_another_version_is_begun_again(small_world, tmp_path, monkeypatch):
+    how = {"model": "complex", "rank": 2, "recipe": Recipe(epochs=2, batch_size=4096)}
+    place = Lab(tmp_path).place("complex", how)
+    whole = Lab(tmp_path).train(small_world, **how, place=place)
+    state = whole.training.optimizer.state
+    monkeypatch.setattr(whole.training.optimizer, "state", lambda: {"step": state()["step"]})
+    lab._keep(whole, place, 3.0)
+    again = Lab(tmp_path).train(small_world, **how, place=place)
+    assert again.training.epoch == 2
+    for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_the_time_of_an_interrupted_training_counts(small_world, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "KEEP_SECONDS", -1)
     how = {"model": "complex", "rank": 2, "recipe": Recipe(epochs=2, batch_size=4096)}

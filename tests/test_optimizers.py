@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import generator
-from recollect import kernels
+from recollect import kernels, threads
 from recollect.native import ADAGRAD_EPSILON
 from recollect.optimizers import OPTIMIZERS, Optimizer
 
@@ -236,3 +236,23 @@ def test_a_state_continues_bit_for_bit(kind, stop):
     for name, value in parameters.items():
         assert torch.equal(value, again[name]), name
     assert optimizer.step_count == continued.step_count == 30
+
+
+@KIND
+def test_threads_share_whole_tables_and_settling(kind, monkeypatch):
+    found = []
+    for worth in (0, threads.WORTH):
+        monkeypatch.setattr(threads, "WORTH", worth)
+        named = {"entity": table(seed=1), "time": table()}
+        optimizer = Optimizer(kind, named, lr=0.01, decay=0.1, lazy=frozenset({"time"}))
+        for step in range(5):
+            g = generator(step)
+            grad, rows = gradient(g, torch.arange(ROWS)), some_rows(g)
+            before = torch.get_num_threads()
+            torch.set_num_threads(3)
+            optimizer.step({"entity": (None, grad), "time": (rows, grad[rows])})
+            optimizer.settle_()
+            torch.set_num_threads(before)
+        found.append([parameter.detach() for parameter in named.values()])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)

@@ -202,12 +202,13 @@ def test_no_facts_have_no_ranks(name):
 
 @pytest.mark.parametrize(("name", "form"), FORMED)
 def test_pieces_and_threads_rank_alike(name, form, monkeypatch):
-    """Facts in several stretches and pieces, their scores in several blocks of several threads."""
+    """Facts in several rounds, each of several threads with several stretches, pieces and blocks."""
     model, facts = random_model(name, form), random_facts(100)
     known = Known(facts, SIZES)
     slots = model.indicator.slots
     whole = [rank(model, facts, slot, known=known) for slot in slots]
-    monkeypatch.setattr(models, "QUERIES", 30)
+    monkeypatch.setattr(models, "ROUND", 70)
+    monkeypatch.setattr(models, "QUERIES", 15)
     monkeypatch.setattr(models, "WORK_BYTES", 4000)
     monkeypatch.setattr(threads, "WORTH", 0)
     before = torch.get_num_threads()

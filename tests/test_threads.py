@@ -12,7 +12,7 @@ from torch import Tensor
 from conftest import generator
 from recollect import grouped, threads
 from recollect.grouped import Groups, grouped_matmul
-from recollect.kernels import row_dot, row_product
+from recollect.kernels import pair_scores, row_dot, row_product
 from recollect.threads import one_thread, shared_out
 
 
@@ -106,6 +106,8 @@ def test_an_error_in_any_piece_is_told_when_all_are_done(bad):
     with one_thread(), pytest.raises(ValueError, match=f"piece of {bad}"):
         shared_out(work, 10, 1)
     assert len(done) == 2
+    with one_thread():
+        assert len(pieces(10)) == 3
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -123,6 +125,7 @@ def value_and_gradients(function: Callable[..., Tensor], *leaves: Tensor) -> lis
 
 
 GROUPS = Groups.of(ids(200, 11, 3))  # in any order
+OWN, OTHERS = ids(100, 9, 4).view(2, 50), ids(200, 9, 5).view(2, 50, 2)
 CASES = {
     "row_product": (lambda a, b: row_product(a, ids(50, 7), b, ids(50, 9)), random(7, 150), random(9, 150)),
     "complex": (
@@ -131,6 +134,17 @@ CASES = {
         random(9, 19, dtype=torch.complex64),
     ),
     "row_dot": (lambda q, x: row_dot(q, x, ids(150, 7).view(50, 3)), random(50, 150), random(7, 150)),
+    "pairs": (
+        lambda c, x, y: pair_scores(c, ids(50, 6), x, OWN[0], y, OWN[1], *OTHERS),
+        random(6, 150),
+        random(9, 150),
+        random(9, 150),
+    ),
+    "complex pairs": (
+        lambda c, x: pair_scores(c, ids(50, 6), x, OWN[0], x, OWN[1], *OTHERS),
+        random(6, 150, dtype=torch.complex64),
+        random(9, 150, dtype=torch.complex64),
+    ),
     "grouped": (lambda x, m: grouped_matmul(x, ids(200, 60), m, 1, GROUPS), random(60, 13), random(12, 13, 10)),
     "swapped": (lambda x, m: grouped_matmul(x, ids(200, 60), m.mT, 1, GROUPS), random(60, 13), random(12, 10, 13)),
 }

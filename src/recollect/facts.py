@@ -23,7 +23,7 @@ from recollect.times import TimeAxis
 SLOTS = "spot"
 SLOT_NAMES = {"s": "subject", "p": "predicate", "o": "object", "t": "time"}
 KINDS = {"s": "entity", "p": "predicate", "o": "entity", "t": "time"}
-ORDER = "tpso"  # that facts are sorted by: of one time, then predicate, together, so that large factors stay in place
+ORDER = "tpso"  # of batches, ranked and known facts: one time, then predicate, together, so large factors stay in place
 SPLITS = ("train", "valid", "test")
 
 

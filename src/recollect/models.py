@@ -36,7 +36,8 @@ STATIC = "static_"  # begins the names of what the semantic equation has of its 
 Works = dict[str, Contraction]  # by equation
 QUERIES = 16384  # facts whose queries are made at a time
 WIDE = 2**22  # numbers of candidates whose rows are matrices or more, at a time: fewer make too little of a row
-WORK_BYTES = 32 * 2**20  # without gradients, facts are scored in pieces whose factors fit in this
+ROUND = 2**16  # facts that threads share at a time: how long one that is done, or interrupted, waits for the others
+WORK_BYTES = 32 * 2**20  # of a thread: without gradients, facts are scored in pieces whose factors fit in this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,28 +326,38 @@ class TensorModel(nn.Module):
                 return
             facts, slot = self.asked(facts, slot)
             shared = self.rows(slot)
-            # queries are small beside scores: many at once share more of their work
-            most = max(rows, QUERIES)
             with one_thread():
+                for start in range(0, len(facts), ROUND):
+                    some = facts[start : start + ROUND]
+                    work = partial(self._visit_some, some, slot, shared, rows, start, visit)
+                    shared_out(work, len(some), len(some) * shared.numel())
 
-                def stretches(first: int, last: int) -> None:
-                    for start in range(most * first, min(most * last, len(facts)), most):
-                        self._visit_stretch(facts[start : start + most], slot, shared, rows, start, visit)
-
-                shared_out(stretches, -(-len(facts) // most), len(facts) * shared.numel())
-
-    def _visit_stretch(
-        self, facts: Facts, slot: str, shared: Tensor, rows: int, place: int, visit: Callable[[Tensor, int], None]
+    def _visit_some(
+        self,
+        facts: Facts,
+        slot: str,
+        shared: Tensor,
+        rows: int,
+        place: int,
+        visit: Callable[[Tensor, int], None],
+        first: int,
+        last: int,
     ) -> None:
-        """The same of some facts, the first of them being at `place`, in pieces whose work fits in WORK_BYTES."""
-        works = self.works(facts, open=slot)
-        size = -(-len(facts) // self._pieces(works, slot, len(facts)))
-        for start in range(0, len(facts), size):
-            if size < len(facts):
-                works = self.works(facts[start : start + size], open=slot)
-            query = self.query(works, slot)
-            some = partial(_visit_some, query, shared, rows, place + start, visit)
-            shared_out(some, len(query), query.numel() * len(shared))
+        """The same of the facts from first to last, fact 0 at `place`, in pieces whose work fits in WORK_BYTES."""
+        buffer = shared.new_empty(min(rows, last - first), len(shared))
+        # queries are small beside scores: many at once share more of their work
+        most = max(rows, QUERIES)
+        for start in range(first, last, most):
+            stretch = facts[start : min(start + most, last)]
+            works = self.works(stretch, open=slot)
+            size = -(-len(stretch) // self._pieces(works, slot, len(stretch)))
+            for at in range(0, len(stretch), size):
+                if size < len(stretch):
+                    works = self.works(stretch[at : at + size], open=slot)
+                query = self.query(works, slot)
+                for block in range(0, len(query), rows):
+                    some = query[block : block + rows]
+                    visit(torch.mm(some, shared.T, out=buffer[: len(some)]), place + start + at + block)
 
     def score_corrupted(
         self, facts: Facts, corrupted: Mapping[str, Tensor], counts: Mapping[str, int] | None = None
@@ -722,16 +733,6 @@ def _beside(parts: list[Tensor]) -> Tensor:
 
 def _real(theta: Tensor) -> Tensor:
     return theta.real if theta.is_complex() else theta
-
-
-def _visit_some(
-    query: Tensor, shared: Tensor, rows: int, place: int, visit: Callable[[Tensor, int], None], first: int, last: int
-) -> None:
-    """Visit the scores of the queries from first to last, the first query of all being at `place`."""
-    buffer = shared.new_empty(min(rows, last - first), len(shared))
-    for start in range(first, last, rows):
-        block = query[start : min(start + rows, last)]
-        visit(torch.mm(block, shared.T, out=buffer[: len(block)]), place + start)
 
 
 def _meet(prefix: str, slot: str, candidates: Tensor, works: Works, _: slice) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -75,19 +76,20 @@ class Optimizer:
             x.view(len(x), -1)
             for x in (weight.detach(), *(moments[key] for key in moments if key not in ("last", "paid")))
         ]
-        rows = torch.arange(len(weight), device=weight.device) if rows is None else rows
-        values = flat[0].new_zeros(0, flat[0].shape[1]) if grad is None else grad.reshape(len(rows), flat[0].shape[1])
-        arguments = (*flat, moments["last"], moments["paid"], rows, values)
-        compiled, plain = COMPILED[self.kind], PLAIN[self.kind]
+        count, width = len(weight) if rows is None else len(rows), flat[0].shape[1]
+        values = flat[0].new_zeros(0, width) if grad is None else grad.reshape(count, width)
+        steps, rate = (moments["last"], moments["paid"]), self._rate(name)
         if is_native(*flat):
-            tables, (ids, gradients) = [x.numpy() for x in arguments[:-2]], [x.numpy() for x in arguments[-2:]]
+            tables = [x.numpy() for x in (*flat, *steps)]
+            ids, gradients = np.arange(count) if rows is None else rows.numpy(), values.numpy()
 
             def some(first: int, last: int) -> None:  # rows are distinct: no two threads meet in one
-                compiled(*tables, ids[first:last], gradients[first:last], self.step_count, self._rate(name), self.decay)
+                COMPILED[self.kind](*tables, ids[first:last], gradients[first:last], self.step_count, rate, self.decay)
 
-            shared_out(some, len(ids), WORK * values.numel())
+            shared_out(some, count, WORK * count * width)
         else:
-            plain(*arguments, self.step_count, self._rate(name), self.decay)
+            which = slice(None) if rows is None else rows  # of a whole table nothing is copied
+            PLAIN[self.kind](*flat, *steps, which, values, self.step_count, rate, self.decay)
 
     def state(self) -> dict[str, Tensor]:
         """Everything the next step depends on, beside the weights."""
@@ -108,7 +110,7 @@ def _adam_rows(
     square: Tensor,
     last: Tensor,
     paid: Tensor,
-    rows: Tensor,
+    rows: Tensor | slice,
     grad: Tensor,
     step: int,
     lr: float,
@@ -136,7 +138,7 @@ def _adagrad_rows(
     total: Tensor,
     last: Tensor,
     paid: Tensor,
-    rows: Tensor,
+    rows: Tensor | slice,
     grad: Tensor,
     step: int,
     lr: float,

@@ -47,7 +47,7 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     """The "raw" and "filtered" ranking of each fact's own id of `slot` among all ids.
 
     The filtered one leaves out every other id that completes a known fact. `budget` bounds the bytes
-    of scores that a thread holds at a time; a model bounds its own work beside them.
+    of scores that a thread holds at a time; a model bounds each thread's own work beside them.
     """
     n = known.size(slot)
     # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order

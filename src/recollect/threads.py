@@ -2,8 +2,8 @@
 
 PyTorch's threads meet after every operation, which on arrays of a batch's size costs more than it gains, and they
 spin while they wait: on a machine that has other work to do, a step takes ten times as long. So a step of training
-on sampled corruptions, and the ranking of facts, give PyTorch one thread, and only what is long enough is shared out
-here, to threads that sleep until they are called.
+on sampled corruptions, the update of weights, and the ranking of facts give PyTorch one thread, and only what is long
+enough is shared out here, to threads that sleep until they are called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT = -1, -3, 2**28  # of mallopt; bytes
 WORTH = 2**23  # multiplications: about a millisecond, several times what it takes to wake a thread
-_given: list[int] = []  # threads taken from PyTorch, innermost last
+_given: list[int] = []  # threads taken from PyTorch, once for every `one_thread` that runs
 
 
 @contextmanager
@@ -40,11 +40,11 @@ def shared_out(work: Callable[[int, int], None], count: int, multiplications: in
 
     What a piece would share out in turn, it does itself.
     """
-    threads = min(count, _given[-1]) if _given and multiplications > WORTH and not _piece.running else 1
+    threads = 1 if _piece.running or not _given or multiplications <= WORTH else min(count, _given[-1])
     if threads <= 1:
         return work(0, count)
     bounds = [count * piece // threads for piece in range(threads + 1)]
-    waiting = [_pool(threads - 1).submit(_plainly, work, *bounds[piece : piece + 2]) for piece in range(1, threads)]
+    waiting = [_pool(_given[-1] - 1).submit(_plainly, work, *bounds[piece : piece + 2]) for piece in range(1, threads)]
     _piece.running = True
     try:
         work(bounds[0], bounds[1])

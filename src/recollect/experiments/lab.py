@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from recollect.bundle import write_text
+from recollect.errors import UserError
 from recollect.facts import EpisodicGraph
 from recollect.learning import Learning
 from recollect.models import Ranks
@@ -89,12 +90,15 @@ class Lab:
         place: Path | None = None,
     ) -> Learning:
         """A finished run; with a `place` it is kept there now and then, and continued from there."""
-        learning = Learning(graph, model=model, rank=rank, recipe=recipe, seed=seed, form=form)
-        began = kept = time.monotonic()
-        pause, earlier = KEEP_SECONDS, 0.0
+        fresh = partial(Learning, graph, model=model, rank=rank, recipe=recipe, seed=seed, form=form)
+        learning, began = fresh(), time.monotonic()
+        kept, pause, earlier = began, KEEP_SECONDS, 0.0
         if place is not None and place.is_file():
-            learning.resume_(place)
-            earlier = _spent(place)
+            try:
+                learning.resume_(place)
+                earlier = _spent(place)
+            except UserError:  # of another version: what cannot be continued is begun again
+                learning = fresh()
         self._earlier += earlier
         for record in learning:
             if isinstance(record, Epoch):
