@@ -29,6 +29,7 @@ class Textbook(nn.Module):
 
     axes: ClassVar[dict[str, str]]
     cores: ClassVar[tuple[str, ...]] = ()
+    order: ClassVar[str] = ""  # in which slots and cores, by their place, are multiplied; as told above if empty
     width: ClassVar[Mapping[str, int]] = {}  # the power of the rank that a row of a table has, where not 1
     time_axes: ClassVar[str] = ""  # those that have the rank of times
     parts: ClassVar[int] = 1
@@ -79,12 +80,14 @@ class Textbook(nn.Module):
         return self.contract(rows, {other: "N" if other == slot else "B" for other in rows}, "BN")
 
     def contract(self, rows: dict[str, Tensor], batch: dict[str, str], out: str) -> Tensor:
-        terms, operands = [], []
-        for slot, all_axes in self.axes.items():
-            for axes in all_axes.split("+"):
-                terms.append(batch[slot] + axes)
-                operands.append(rows[slot])
-        return torch.einsum(",".join([*terms, *self.cores]) + "->" + out, *operands, *self.core)
+        """The einsum, from left to right; all candidates come last, so that nothing large is made on the way."""
+        terms = {slot: [(batch[slot] + axes, rows[slot]) for axes in self.axes[slot].split("+")] for slot in self.axes}
+        terms |= {
+            str(place): [(axes, core)] for place, (axes, core) in enumerate(zip(self.cores, self.core, strict=True))
+        }
+        order = sorted(self.order or terms, key=lambda name: batch.get(name) == "N")
+        axes, operands = zip(*(terms[name].pop(0) for name in order), strict=True)
+        return torch.einsum(",".join(axes) + "->" + out, *operands)
 
 
 class DistMult(Textbook):
@@ -134,12 +137,14 @@ class Rescal(Textbook):
 class Tucker(Textbook):
     axes: ClassVar = {"s": "i", "p": "j", "o": "k", "t": "l"}
     cores = ("lijk",)
+    order = "0tspo"
     time_axes = "l"
 
 
 class Tree(Textbook):
     axes: ClassVar = {"s": "b", "p": "cd", "o": "e", "t": "a+f"}
     cores = ("abc", "def")
+    order = "0tsp1to"
     time_axes = "af"
     width: ClassVar = {"predicate": 2}
 

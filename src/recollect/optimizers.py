@@ -22,7 +22,7 @@ from recollect.kernels import is_native
 from recollect.native import ADAGRAD_EPSILON, BETA1, BETA2, EPSILON
 from recollect.threads import one_thread, shared_out
 
-WORK = 32  # multiplications that updating a number is worth
+WORK = 16  # multiplications that updating a number is worth
 OPTIMIZERS = ("adam", "adagrad")
 
 
