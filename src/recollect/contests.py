@@ -47,7 +47,7 @@ from recollect.training import Epoch, Training
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"  # of a checkout; an installed package has none
 TEXTBOOK = "textbook PyTorch"
 ENDLESS = 10**9  # epochs: as many as are asked for
-AT_ONCE = 2**28  # bytes of gathered rows for one score of a textbook batch
+AT_ONCE = 2**28  # bytes of what one score of a textbook batch gathers and makes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,8 +245,12 @@ def steps_of(step: Callable[[Tensor], float], ids: Tensor, size: int, count: int
 
 
 def _fitting_batch(subject: Subject, model: Any, size: int, loss: str) -> int:
-    """The batch size, halved until what a textbook score gathers fits in AT_ONCE: larger arrays only slow it down."""
+    """The batch size, halved until what a textbook score gathers, and makes of a core, fits in AT_ONCE.
+
+    Larger arrays only slow it down.
+    """
     numbers = sum(model.embedding(slot).embedding_dim for slot in SLOTS)
+    numbers += max((core[0].numel() for core in model.core), default=0)
     numbers += subject.shape.entities if loss == "one-vs-all" else 0
     while size > 1 and 4 * numbers * size > AT_ONCE:
         size //= 2
