@@ -36,9 +36,23 @@ class Groups:
         """From the matrix of each row, (n,)."""
         order = None
         if not bool((matrix[1:] >= matrix[:-1]).all()):
-            matrix, order = torch.sort(matrix, stable=True)
+            matrix, order = _sorted(matrix)
         found, counts = torch.unique_consecutive(matrix, return_counts=True)
         return cls(order, found, counts)
+
+    def sorted(self, rows: Tensor) -> Tensor:
+        """Rows in the order of the groups."""
+        return rows if self.order is None else rows.index_select(0, self.order)
+
+    def unsorted(self, rows: Tensor) -> Tensor:
+        """Sorted rows in the order that they came in."""
+        return rows if self.order is None else rows.index_select(0, self._places)
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """Where each row lies among the sorted ones."""
+        assert self.order is not None
+        return torch.empty_like(self.order).index_copy_(0, self.order, torch.arange(len(self.order)).to(self.order))
 
     def repeated(self, times: int) -> Groups:
         """The groups of rows that each stand for so many."""
@@ -101,7 +115,7 @@ class _Grouped(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, index: Tensor, matrices: Tensor, summed: int, groups: Groups) -> Tensor:
         ctx.groups, ctx.count = groups, len(rows)
         ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
-        index = index if groups.order is None else index[groups.order]
+        index = groups.sorted(index)
         ctx.compiled = not is_large(matrices) and (summed, matrices.dim()) == (1, 3) and is_native(rows, matrices)
         ctx.compiled &= not rows.is_complex()
         if ctx.compiled:
@@ -123,7 +137,7 @@ class _Grouped(torch.autograd.Function):
             product = torch.bmm(x, groups.gathered(matrices).reshape(len(owner), *ctx.shape))
             out = product.flatten(0, 1).index_select(0, place)
         ctx.save_for_backward(index, x, matrices)
-        return out if groups.order is None else torch.empty_like(out).index_copy_(0, groups.order, out)
+        return groups.unsorted(out)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -131,7 +145,7 @@ class _Grouped(torch.autograd.Function):
         index, x, matrices = ctx.saved_tensors
         groups, shape = ctx.groups, ctx.shape
         for_rows, for_matrices = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
-        grad = grad.contiguous() if groups.order is None else grad[groups.order]
+        grad = groups.sorted(grad.contiguous())
         dx = dmatrices = None
         if ctx.compiled:
             each = torch.arange(len(index))
@@ -194,14 +208,13 @@ def matrix_scores(
     M is the matrix of n's group (G, R, C), x are the rows i[n], its own first, (n, K), y the columns j[n], (n, L). The
     same as the products and dots of queries, without what lies between them. Compiled only.
     """
-    if groups.order is not None:
-        i, j = i[groups.order], j[groups.order]
+    i, j = groups.sorted(i), groups.sorted(j)
     if isinstance(matrices, Product):
         made = (matrices.rows, matrices.cores, matrices.index, matrices.place, matrices.tile)
         scores = _ProductScores.apply(*made, groups, rows, i, columns, j)
     else:
         scores = _MatrixScores.apply(matrices, groups, rows, i, columns, j)
-    return scores if groups.order is None else torch.empty_like(scores).index_copy_(0, groups.order, scores)
+    return groups.unsorted(scores)
 
 
 class _MatrixScores(torch.autograd.Function):
@@ -285,6 +298,15 @@ class _ProductScores(torch.autograd.Function):
         shared_out(work, count, 2 * i.numel() * math.prod(shape) + 3 * len(padded) * cores[:1].numel())
         added = add_rows(len(given), padded, dgiven.flatten(0, 1))
         return added, dcores, None, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
+
+
+def _sorted(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys in order, and where each of them stood: as a stable sort, by one of numbers that hold both."""
+    bits = len(keys).bit_length()
+    if keys.device.type != "cpu" or int(keys.max()).bit_length() + bits > 62:
+        return torch.sort(keys, stable=True)
+    both = np.sort((keys.numpy() << bits) | np.arange(len(keys)))  # several times as fast as PyTorch's
+    return torch.from_numpy(both >> bits), torch.from_numpy(both & ((1 << bits) - 1))
 
 
 def _room(like: Tensor, shape: Sequence[int], groups: Groups) -> Tensor:

@@ -91,11 +91,12 @@ def rows_times(rows: Tensor, index: Tensor, matrices: Tensor, starts: Tensor, ow
 
 
 def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
-    """Zeros like `like` (M, K, R), with left[i[n]] ⊗ right[n] added to the matrix of each n's group."""
+    """Zeros like `like` (M, K, R), with left[i[n]] ⊗ right[n] added to the matrix of each n's group, its only one."""
     swapped = _is_transposed(like)
     each = torch.arange(len(right))
     first, second = ((right, each), (left, i)) if swapped else ((left, i), (right, each))
-    summed = torch.zeros(like.mT.shape if swapped else like.shape, dtype=like.dtype)
+    room = torch.empty if len(owner) == len(like) else torch.zeros  # the kernel begins every group with zeros
+    summed = room(like.mT.shape if swapped else like.shape, dtype=like.dtype)
     sides = (_flat(first[0]), _ids(first[1]), _flat(second[0]), _ids(second[1]))
     m, at, of = summed.numpy(), _ids(starts), _ids(owner)
 

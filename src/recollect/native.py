@@ -245,9 +245,12 @@ def times_rows(rows: Array, index: Array, matrices: Array, starts: Array, owner:
 
 @kernel
 def add_outer(left: Array, i: Array, right: Array, j: Array, starts: Array, owner: Array, matrices: Array) -> None:
-    """matrices[owner of n's group] += left[i[n]] ⊗ right[j[n]], four rows at a time."""
+    """matrices[owner of n's group] = Σ left[i[n]] ⊗ right[j[n]], four rows at a time; every owner has one group."""
     for group in range(len(owner)):
         m, stop = matrices[owner[group]], starts[group + 1]
+        for k in range(len(m)):
+            for r in range(m.shape[1]):
+                m[k, r] = 0
         whole = starts[group] + (stop - starts[group]) // 4 * 4
         for n in range(starts[group], whole, 4):
             x0, x1, x2, x3 = left[i[n]], left[i[n + 1]], left[i[n + 2]], left[i[n + 3]]
