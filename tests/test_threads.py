@@ -140,6 +140,11 @@ CASES = {
         random(9, 150),
         random(9, 150),
     ),
+    "own pairs": (
+        lambda c, x: pair_scores(c, None, x, OWN[0], x, OWN[1], *OTHERS),
+        random(50, 150),
+        random(9, 150),
+    ),
     "complex pairs": (
         lambda c, x: pair_scores(c, ids(50, 6), x, OWN[0], x, OWN[1], *OTHERS),
         random(6, 150, dtype=torch.complex64),

@@ -94,11 +94,10 @@ class Contraction:
         """What waits for the open slot: (B, axes of the slot); of several slots, what waits for all of them."""
         return self._of_facts(self._waiting(open))
 
-    def query_rows(self, open: str) -> tuple[Tensor, Tensor]:
-        """Rows, (N, axes of the slot), and which of them is the query of each fact, (B,)."""
+    def query_rows(self, open: str) -> tuple[Tensor, Tensor | None]:
+        """Rows, (N, axes of the slot), and which of them is the query of each fact, (B,); None if each has its own."""
         part = self._waiting(open)
-        assert part.index is not None  # an equation has at least one slot beside the open ones
-        return part.value, part.index
+        return part.value, None if self._is_own(part) else part.index
 
     def _waiting(self, open: str) -> Part:
         part = self._contract(self.terms, without(self.terms, open))
@@ -178,7 +177,11 @@ class Contraction:
 
     def _of_facts(self, part: Part) -> Tensor:
         assert part.index is not None  # an equation has at least one slot beside the open one
-        return part.value if part.made and not self._is_shared(part.slots) else take(part.value, part.index)
+        return part.value if self._is_own(part) else take(part.value, part.index)
+
+    def _is_own(self, part: Part) -> bool:
+        """Whether every fact has a row of its own, in their order."""
+        return part.made and not self._is_shared(part.slots)
 
     def _contract(self, terms: tuple[tuple[str, str], ...], mask: int) -> Part:
         for left, right in self._plan(terms, mask)[1]:

@@ -61,13 +61,14 @@ def row_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
 
 
 def pair_scores(
-    context: Tensor, i: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor,
+    context: Tensor, i: Tensor | None, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor,
     other_s: Tensor, other_o: Tensor,
 ) -> Tensor:  # fmt: skip
     """Re Σ c x y of each fact, of it with its other subjects, and of it with its other objects: (B, 1 + K + L).
 
     context, subjects and objects (N, w) with the rows i, s and o of each fact (B,), and the other subjects (B, K) and
-    objects (B, L). The same as the products and dots above, without what lies between them. Compiled only.
+    objects (B, L); without i every fact has a context of its own. The same as the products and dots above, without what
+    lies between them. Compiled only.
     """
     return _PairScores.apply(context, i, subjects, s, objects, o, other_s, other_o)
 
@@ -107,7 +108,7 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
     return summed.mT if swapped else summed
 
 
-def _by_columns(back: Callable[..., None], arguments: tuple[Array, ...], numbers: int, width: int) -> None:
+def _by_columns(back: Callable[..., None], arguments: tuple[Any, ...], numbers: int, width: int) -> None:
     """Gradients that add up in rows which facts share: every thread has columns of its own, many at a time."""
 
     def columns(first: int, last: int) -> None:
@@ -181,8 +182,11 @@ class _RowDot(torch.autograd.Function):
 class _PairScores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, c: Tensor, i: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, u: Tensor, v: Tensor
-    ) -> Tensor:
+        ctx: Any, c: Tensor, i: Tensor | None, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor,
+        u: Tensor, v: Tensor,
+    ) -> Tensor:  # fmt: skip
+        ctx.own = i is None
+        i = torch.arange(len(c)) if i is None else i
         ctx.save_for_backward(c, i, subjects, s, objects, o, u, v)
         ctx.one_table = subjects is objects
         out = torch.empty(len(i), 1 + u.shape[1] + v.shape[1], dtype=c.dtype.to_real())
@@ -201,12 +205,14 @@ class _PairScores(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         c, i, subjects, s, objects, o, u, v = ctx.saved_tensors
-        dc, dsubjects = (torch.zeros(x.shape, dtype=x.dtype) for x in (c, subjects))
+        dc = (torch.empty if ctx.own else torch.zeros)(c.shape, dtype=c.dtype)
+        dsubjects = torch.zeros(subjects.shape, dtype=subjects.dtype)
         dobjects = dsubjects if ctx.one_table else torch.zeros(objects.shape, dtype=objects.dtype)
         back = native.pair_back_complex if c.is_complex() else native.pair_back
         facts = (_flat(c), _ids(i), _flat(subjects), _ids(s), _flat(objects), _ids(o), _ids(u), _ids(v), _flat(grad))
         width = facts[0].shape[1]
-        _by_columns(back, (*facts, _flat(dc), _flat(dsubjects), _flat(dobjects)), 2 * len(i) * width, width)
+        gradients = (_flat(dc), _flat(dsubjects), _flat(dobjects))
+        _by_columns(back, (*facts, *gradients, ctx.own), 2 * len(i) * width, width)
         return dc, None, dsubjects, None, None if ctx.one_table else dobjects, None, None, None
 
 

@@ -398,9 +398,9 @@ def pair_scores(
 @kernel
 def pair_back(
     c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
-    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, first: int, last: int,
+    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, own: bool, first: int, last: int,
 ) -> None:  # fmt: skip
-    """The gradients of `pair_scores`, the columns from first to last."""
+    """The gradients of `pair_scores`, the columns from first to last; `own`: no two facts share a c."""
     K = other_s.shape[1]
     dq, dp = np.empty(last - first, c.dtype), np.empty(last - first, c.dtype)
     for n in range(len(i)):
@@ -420,6 +420,9 @@ def pair_back(
                 dp[r] += g * row[r]
                 drow[r] += g * z[r] * y[r]
         dz, dx, dy, g = dc[i[n], first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
+        if own:
+            for r in range(len(dz)):
+                dz[r] = 0
         for r in range(len(dq)):
             dz[r] += dq[r] * x[r] + dp[r] * y[r]
             dx[r] += dq[r] * z[r]
@@ -462,7 +465,7 @@ def pair_scores_complex(
 @kernel
 def pair_back_complex(
     c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
-    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, first: int, last: int,
+    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, own: bool, first: int, last: int,
 ) -> None:  # fmt: skip
     K = other_s.shape[1]
     width = last - first
@@ -493,6 +496,9 @@ def pair_back_complex(
                 dp[r] += g * row[r]
                 drow[r] += g * p[r]
         dz, dx, dy, g = dc[i[n], first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
+        if own:
+            for r in range(len(dz)):
+                dz[r] = 0
         for r in range(width // 2):  # conj(dq x) + conj(dp y)
             a0, a1, b0, b1 = dq[2 * r], dq[2 * r + 1], dp[2 * r], dp[2 * r + 1]
             x0, x1, y0, y1 = x[2 * r], x[2 * r + 1], y[2 * r], y[2 * r + 1]
