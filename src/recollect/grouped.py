@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.kernels import add_outer, add_rows, is_native, rows_times
+from recollect.kernels import add_outer, add_rows, is_native, room, rows_times
 from recollect.native import Array
 from recollect.threads import shared_out
 
@@ -153,7 +153,7 @@ class _Grouped(torch.autograd.Function):
             dmatrices = add_outer(x, index, grad, matrices, groups.starts, groups.matrix) if for_matrices else None
         elif is_large(matrices):
             dx = torch.empty_like(x) if for_rows else None
-            products = _room(grad, (len(matrices), *shape), groups) if for_matrices else None
+            products = room(grad, (len(matrices), *shape), groups.matrix) if for_matrices else None
 
             def multiply(first: int, last: int) -> None:
                 for matrix, start, stop in groups.bounds[first:last]:
@@ -239,7 +239,7 @@ class _MatrixScores(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         matrices, rows, i, columns, j, q = ctx.saved_tensors
-        dm = _room(grad, matrices.shape, ctx.groups)
+        dm = room(grad, matrices.shape, ctx.groups.matrix)
         dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
         facts = _arrays(rows, i, columns, j, q, grad.contiguous(), dm, dx, dy)
         m, at, of = _arrays(matrices, ctx.groups.starts, ctx.groups.matrix)
@@ -307,11 +307,6 @@ def _sorted(keys: Tensor) -> tuple[Tensor, Tensor]:
         return torch.sort(keys, stable=True)
     both = np.sort((keys.numpy() << bits) | np.arange(len(keys)))  # several times as fast as PyTorch's
     return torch.from_numpy(both >> bits), torch.from_numpy(both & ((1 << bits) - 1))
-
-
-def _room(like: Tensor, shape: Sequence[int], groups: Groups) -> Tensor:
-    """Room for the gradients of matrices: zeros where some have no group that would write theirs."""
-    return like.new_empty(shape) if len(groups.matrix) == shape[0] else like.new_zeros(shape)
 
 
 def _scores_of(rows: Tensor, i: Tensor, j: Tensor, width: int) -> tuple[Tensor, Tensor]:

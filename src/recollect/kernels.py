@@ -7,7 +7,7 @@ that everywhere). A gradient is summed in the order of the facts, so results do 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -96,8 +96,7 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
     swapped = _is_transposed(like)
     each = torch.arange(len(right))
     first, second = ((right, each), (left, i)) if swapped else ((left, i), (right, each))
-    room = torch.empty if len(owner) == len(like) else torch.zeros  # the kernel begins every group with zeros
-    summed = room(like.mT.shape if swapped else like.shape, dtype=like.dtype)
+    summed = room(like, like.mT.shape if swapped else like.shape, owner)
     sides = (_flat(first[0]), _ids(first[1]), _flat(second[0]), _ids(second[1]))
     m, at, of = summed.numpy(), _ids(starts), _ids(owner)
 
@@ -106,6 +105,11 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
 
     shared_out(work, len(of), len(right) * like[:1].numel())
     return summed.mT if swapped else summed
+
+
+def room(like: Tensor, shape: Sequence[int], owner: Tensor) -> Tensor:
+    """Room for matrices that kernels write group by group, (M, …): zeros where some own no group, which stay so."""
+    return like.new_empty(shape) if len(owner) == shape[0] else like.new_zeros(shape)
 
 
 def _by_columns(back: Callable[..., None], arguments: tuple[Any, ...], numbers: int, width: int) -> None:
