@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from conftest import generator
-from recollect import grouped, kernels
-from recollect.grouped import Groups, grouped_matmul
+from recollect import grouped, kernels, native
+from recollect.grouped import Groups, grouped_matmul, matrix_scores
 from recollect.kernels import add_outer, add_rows, is_native, row_dot, row_product, rows_times, take
 
 REAL = (torch.float32, torch.float64)
@@ -136,6 +136,11 @@ def test_without_compiled_kernels_for_a_type_the_sums_are_the_same():
         torch.testing.assert_close(function(half), function(half.float()).to(torch.bfloat16), rtol=0.02, atol=0.02)
 
 
+def test_compiled_kernels_are_kept_under_names_that_no_other_process_takes():
+    file = native.add_rows._cache._cache_file
+    assert file._data_name(1) != file._data_name(1)
+
+
 def test_gradcheck_of_the_row_kernels():
     i, j = ids(6, 4, 1), ids(6, 3, 2)
     a, b = (contiguous(n, 3, dtype=torch.float64).requires_grad_() for n in (4, 3))
@@ -185,6 +190,8 @@ def way(request, monkeypatch):
         ((5,), (3,), (0, 2, 1)),
         ((17,), (1,), (0, 1, 2)),
         ((1,), (8,), (0, 2, 1)),
+        ((33,), (19,), (0, 1, 2)),
+        ((19,), (40,), (0, 2, 1)),
         ((2, 3), (4,), (0, 1, 2, 3)),
         ((2, 3), (4,), (0, 3, 1, 2)),
         ((2,), (3, 4), (0, 2, 3, 1)),
@@ -215,6 +222,24 @@ def test_grouped_products_of_few_rows(way, n):
     plain = value_and_gradients(lambda x, m: plain_grouped(x, index, m, 1, owner), rows, matrices)
     for a, b in zip(ours, plain, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize(("rows", "columns"), [(3, 2), (5, 16), (16, 17), (18, 40), (40, 33)])
+@pytest.mark.parametrize(("xs", "ys"), [(1, 1), (1, 2), (2, 1), (2, 2), (3, 4)])
+def test_scores_by_a_matrix(dtype, rows, columns, xs, ys):
+    """Narrower than a register, as wide, and wider; groups of one fact, of few and of many."""
+    group = torch.tensor([1] + 3 * [4] + [0] + 25 * [2])
+    i, j = ids(30 * xs, 9, 1).view(30, xs), ids(30 * ys, 8, 2).view(30, ys)
+    leaves = [contiguous(*shape, dtype=dtype) for shape in ((5, rows, columns), (9, rows), (8, columns))]
+
+    def plain(m: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        own = torch.einsum("nka,nab,nb->nk", x[i], m[group], y[j[:, 0]])
+        return torch.cat([own, torch.einsum("na,nab,nlb->nl", x[i[:, 0]], m[group], y[j[:, 1:]])], dim=1)
+
+    ours = value_and_gradients(lambda m, x, y: matrix_scores(m, Groups.of(group), x, i, y, j), *leaves)
+    for a, b in zip(ours, value_and_gradients(plain, *leaves), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("way")

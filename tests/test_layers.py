@@ -11,8 +11,9 @@ import recollect
 
 ROOT = Path(recollect.__file__).parent
 LAYERS = [
-    ["errors", "native", "threads"],
-    ["seeds", "kernels"],
+    ["errors", "lanes", "threads"],
+    ["seeds", "native"],
+    ["kernels"],
     ["times"],
     ["facts"],
     ["known", "indicator", "losses", "grouped", "optimizers", "levels"],

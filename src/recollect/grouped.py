@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect import native
 from recollect.kernels import add_outer, add_rows, is_native, room, rows_times
-from recollect.native import Array
+from recollect.lanes import Array
 from recollect.threads import shared_out
 
 TILES = (4, 8, 16, 32, 64)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.native import Array
+from recollect.lanes import Array
 from recollect.threads import shared_out
 
 NATIVE = True  # False: plain PyTorch only, which the tests compare with

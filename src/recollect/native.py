@@ -5,15 +5,18 @@ Arrays of numbers are (rows, width) and real, a complex number as two; arrays of
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from recollect.lanes import Array, lanes, load, plus, spread, store, totals, without
+
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
+MANY = 16  # rows that share a matrix, for which it is worth transposing
 COUNTED = 2**16  # a float32 counts exactly up to 2**24
 
 
@@ -22,9 +25,14 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         try:
-            return njit(nogil=True, cache=True, **options)(function)
+            kept = njit(nogil=True, cache=True, **options)(function)
         except RuntimeError:  # no folder to write to
             return njit(nogil=True, **options)(function)
+        # numba numbers the files of what a kernel is compiled to: two processes at it at once would mix them up
+        file: Any = getattr(kept._cache, "_cache_file", None)
+        if hasattr(file, "_data_name"):
+            file._data_name = lambda _: f"{function.__name__}.{uuid.uuid4().hex}.nbc"
+        return kept
 
     return decorate
 
@@ -183,88 +191,160 @@ def adagrad_rows(
 
 
 @kernel
-def times_two(x: Array, y: Array, m: Array, u: Array, v: Array, both: bool) -> None:
-    """u = x @ m and, if told, v = y @ m, four terms at a time; else v is u."""
-    K = len(m)
-    for r in range(len(u)):
-        u[r] = 0
-        v[r] = 0
-    for k in range(0, K - 3, 4):
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
-        m0, m1, m2, m3 = m[k], m[k + 1], m[k + 2], m[k + 3]
-        if both:
-            for r in range(len(u)):
-                u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
-                v[r] += y0 * m0[r] + y1 * m1[r] + y2 * m2[r] + y3 * m3[r]
-        else:
-            for r in range(len(u)):
-                u[r] += x0 * m0[r] + x1 * m1[r] + x2 * m2[r] + x3 * m3[r]
-    for k in range(K - K % 4, K):
-        for r in range(len(u)):
-            u[r] += x[k] * m[k, r]
-        if both:
-            for r in range(len(v)):
-                v[r] += y[k] * m[k, r]
+def product(rows: Array, index: Array, m: Array, out: Array) -> None:
+    """out[n] = rows[index[n]] @ m, four rows at a time."""
+    (K, R), end, none = m.shape, len(index) - 1, spread(m.dtype.type(0))
+    width = lanes(m)
+    last = max(0, R - width)
+    for n in range(0, end + 1, 4):
+        n1, n2, n3 = min(n + 1, end), min(n + 2, end), min(n + 3, end)
+        x0, x1, x2, x3 = rows[index[n]], rows[index[n1]], rows[index[n2]], rows[index[n3]]
+        for start in range(0, R, 2 * width):
+            a, b = min(start, last), min(start + width, last)
+            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = none
+            for k in range(K):
+                row = m[k]
+                y, z = load(row, a), load(row, b)
+                u0, v0 = plus(u0, x0[k], y), plus(v0, x0[k], z)
+                u1, v1 = plus(u1, x1[k], y), plus(v1, x1[k], z)
+                u2, v2 = plus(u2, x2[k], y), plus(v2, x2[k], z)
+                u3, v3 = plus(u3, x3[k], y), plus(v3, x3[k], z)
+            store_two(out[n], a, u0, b, v0)
+            store_two(out[n1], a, u1, b, v1)
+            store_two(out[n2], a, u2, b, v2)
+            store_two(out[n3], a, u3, b, v3)
+
+
+@kernel
+def product_transposed(rows: Array, index: Array, m: Array, out: Array, room: Array) -> None:
+    """out[n] = m @ rows[index[n]]; `room` for as many numbers as m has."""
+    if len(index) >= MANY:
+        swapped = room[: m.size].reshape(m.shape[1], m.shape[0])
+        for k in range(len(m)):
+            for r in range(m.shape[1]):
+                swapped[r, k] = m[k, r]
+        product(rows, index, swapped, out)
+    else:
+        product_in_dots(rows, index, m, out)
+
+
+@kernel
+def product_in_dots(rows: Array, index: Array, m: Array, out: Array) -> None:
+    """The same where few rows share m, two rows and four sums at a time."""
+    (K, R), end, none = m.shape, len(index) - 1, spread(m.dtype.type(0))
+    width = lanes(m)
+    last = max(0, R - width)
+    for n in range(0, end + 1, 2):
+        n1 = min(n + 1, end)
+        x, y, u, v = rows[index[n]], rows[index[n1]], out[n], out[n1]
+        for k in range(0, K, 4):
+            k1, k2, k3 = min(k + 1, K - 1), min(k + 2, K - 1), min(k + 3, K - 1)
+            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = none
+            for start in range(0, R, width):
+                a = min(start, last)
+                p, q = without(load(x, a), start - a), without(load(y, a), start - a)
+                m0, m1, m2, m3 = load(m[k], a), load(m[k1], a), load(m[k2], a), load(m[k3], a)
+                u0, v0 = plus(u0, m0, p), plus(v0, m0, q)
+                u1, v1 = plus(u1, m1, p), plus(v1, m1, q)
+                u2, v2 = plus(u2, m2, p), plus(v2, m2, q)
+                u3, v3 = plus(u3, m3, p), plus(v3, m3, q)
+            u[k], u[k1], u[k2], u[k3] = totals(u0, u1, u2, u3)
+            v[k], v[k1], v[k2], v[k3] = totals(v0, v1, v2, v3)
+
+
+@kernel
+def outer(x: Array, y: Array, m: Array) -> None:
+    """m = Σ x[n] ⊗ y[n], four of its rows at a time."""
+    (K, R), none = m.shape, spread(m.dtype.type(0))
+    width = lanes(m)
+    last = max(0, R - width)
+    for start in range(0, R, 2 * width):
+        a, b = min(start, last), min(start + width, last)
+        for k in range(0, K, 4):
+            k1, k2, k3 = min(k + 1, K - 1), min(k + 2, K - 1), min(k + 3, K - 1)
+            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = none
+            for n in range(len(x)):
+                p, q = load(y[n], a), load(y[n], b)
+                u0, v0 = plus(u0, x[n, k], p), plus(v0, x[n, k], q)
+                u1, v1 = plus(u1, x[n, k1], p), plus(v1, x[n, k1], q)
+                u2, v2 = plus(u2, x[n, k2], p), plus(v2, x[n, k2], q)
+                u3, v3 = plus(u3, x[n, k3], p), plus(v3, x[n, k3], q)
+            store_two(m[k], a, u0, b, v0)
+            store_two(m[k1], a, u1, b, v1)
+            store_two(m[k2], a, u2, b, v2)
+            store_two(m[k3], a, u3, b, v3)
+
+
+@kernel
+def gathered(rows: Array, index: Array, room: Array) -> Array:
+    """rows[index], in `room`."""
+    width = lanes(rows)
+    last = max(0, rows.shape[1] - width)
+    for n in range(len(index)):
+        for start in range(0, rows.shape[1], width):
+            a = min(start, last)
+            store(room[n], a, load(rows[index[n]], a))
+    return room[: len(index)]
+
+
+@kernel
+def most_rows(starts: Array) -> int:
+    """Of all groups."""
+    most = 0
+    for group in range(len(starts) - 1):
+        most = max(most, starts[group + 1] - starts[group])
+    return most
+
+
+@kernel
+def store_two(row: Array, a: int, u: Any, b: int, v: Any) -> None:
+    store(row, a, u)
+    store(row, b, v)
+
+
+@kernel
+def dots(
+    x0: Array, y0: Array, x1: Array, y1: Array, x2: Array, y2: Array, x3: Array, y3: Array
+) -> tuple[Any, Any, Any, Any]:
+    """Four times Σ x y, of rows of one length."""
+    u0 = u1 = u2 = u3 = spread(x0.dtype.type(0))
+    width = lanes(x0)
+    last = max(0, len(x0) - width)
+    for start in range(0, len(x0), width):
+        a = min(start, last)
+        new = start - a
+        u0 = plus(u0, load(x0, a), without(load(y0, a), new))
+        u1 = plus(u1, load(x1, a), without(load(y1, a), new))
+        u2 = plus(u2, load(x2, a), without(load(y2, a), new))
+        u3 = plus(u3, load(x3, a), without(load(y3, a), new))
+    return totals(u0, u1, u2, u3)
 
 
 @kernel
 def rows_times(rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array) -> None:
     """out[n] = rows[index[n]] @ matrices[owner of n's group]."""
     for group in range(len(owner)):
-        m, stop = matrices[owner[group]], starts[group + 1]
-        for n in range(starts[group], stop, 2):
-            other = min(n + 1, stop - 1)
-            times_two(rows[index[n]], rows[index[other]], m, out[n], out[other], n + 1 < stop)
+        some = slice(starts[group], starts[group + 1])
+        product(rows, index[some], matrices[owner[group]], out[some])
 
 
 @kernel
 def times_rows(rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array) -> None:
-    """out[n] = matrices[owner of n's group] @ rows[index[n]], four terms at a time."""
-    K, zero = matrices.shape[1], matrices.dtype.type(0)
+    """out[n] = matrices[owner of n's group] @ rows[index[n]]."""
+    room = np.empty(matrices.shape[1] * matrices.shape[2], matrices.dtype)
     for group in range(len(owner)):
-        m = matrices[owner[group]]
-        for n in range(starts[group], starts[group + 1]):
-            x, u = rows[index[n]], out[n]
-            for k in range(0, K - 3, 4):
-                m0, m1, m2, m3 = m[k], m[k + 1], m[k + 2], m[k + 3]
-                u0 = u1 = u2 = u3 = zero
-                for r in range(len(x)):
-                    u0 += x[r] * m0[r]
-                    u1 += x[r] * m1[r]
-                    u2 += x[r] * m2[r]
-                    u3 += x[r] * m3[r]
-                u[k], u[k + 1], u[k + 2], u[k + 3] = u0, u1, u2, u3
-            for k in range(K - K % 4, K):
-                m0 = m[k]
-                u0 = zero
-                for r in range(len(x)):
-                    u0 += x[r] * m0[r]
-                u[k] = u0
+        some = slice(starts[group], starts[group + 1])
+        product_transposed(rows, index[some], matrices[owner[group]], out[some], room)
 
 
 @kernel
 def add_outer(left: Array, i: Array, right: Array, j: Array, starts: Array, owner: Array, matrices: Array) -> None:
-    """matrices[owner of n's group] = Σ left[i[n]] ⊗ right[j[n]], four rows at a time; every owner has one group."""
+    """matrices[owner of n's group] = Σ left[i[n]] ⊗ right[j[n]]; every owner has one group."""
+    most = most_rows(starts)
+    x, y = np.empty((most, left.shape[1]), left.dtype), np.empty((most, right.shape[1]), right.dtype)
     for group in range(len(owner)):
-        m, stop = matrices[owner[group]], starts[group + 1]
-        for k in range(len(m)):
-            for r in range(m.shape[1]):
-                m[k, r] = 0
-        whole = starts[group] + (stop - starts[group]) // 4 * 4
-        for n in range(starts[group], whole, 4):
-            x0, x1, x2, x3 = left[i[n]], left[i[n + 1]], left[i[n + 2]], left[i[n + 3]]
-            y0, y1, y2, y3 = right[j[n]], right[j[n + 1]], right[j[n + 2]], right[j[n + 3]]
-            for k in range(len(x0)):
-                row, c0, c1, c2, c3 = m[k], x0[k], x1[k], x2[k], x3[k]
-                for r in range(len(row)):
-                    row[r] += c0 * y0[r] + c1 * y1[r] + c2 * y2[r] + c3 * y3[r]
-        for n in range(whole, stop):
-            x0, y0 = left[i[n]], right[j[n]]
-            for k in range(len(x0)):
-                row, c0 = m[k], x0[k]
-                for r in range(len(row)):
-                    row[r] += c0 * y0[r]
+        some = slice(starts[group], starts[group + 1])
+        outer(gathered(left, i[some], x), gathered(right, j[some], y), matrices[owner[group]])
 
 
 @kernel
@@ -276,20 +356,19 @@ def matrix_scores(
     M is the matrix of the fact's group; x are the rows i[n], the fact's own first, (B, K); y the columns j[n], (B, L).
     What x M is stays in q, (B, K, R).
     """
-    K, L, zero = i.shape[1], j.shape[1], q.dtype.type(0)
+    K, L = i.shape[1], j.shape[1]
+    all_i, all_q = i.reshape(-1), q.reshape(-1, q.shape[2])
     for group in range(len(owner)):
-        m = matrices[owner[group]]
-        for n in range(starts[group], starts[group + 1]):
-            for a in range(0, K, 2):
-                x, u = rows[i[n, a]], q[n, a]
-                x2, u2 = rows[i[n, min(a + 1, K - 1)]], q[n, min(a + 1, K - 1)]
-                times_two(x, x2, m, u, u2, a + 1 < K)
-            for a in range(K + L - 1):
-                u, y = q[n, 0 if a >= K else a], columns[j[n, max(0, a - K + 1)]]
-                total = zero
-                for r in range(len(y)):
-                    total += u[r] * y[r]
-                out[n, a] = total
+        first, stop = starts[group], starts[group + 1]
+        product(rows, all_i[K * first : K * stop], matrices[owner[group]], all_q[K * first : K * stop])
+        for n in range(first, stop):
+            for a in range(0, K + L - 1, 4):
+                a1, a2, a3 = min(a + 1, K + L - 2), min(a + 2, K + L - 2), min(a + 3, K + L - 2)
+                x0, x1 = q[n, a if a < K else 0], q[n, a1 if a1 < K else 0]
+                x2, x3 = q[n, a2 if a2 < K else 0], q[n, a3 if a3 < K else 0]
+                y0, y1 = columns[j[n, max(0, a - K + 1)]], columns[j[n, max(0, a1 - K + 1)]]
+                y2, y3 = columns[j[n, max(0, a2 - K + 1)]], columns[j[n, max(0, a3 - K + 1)]]
+                out[n, a], out[n, a1], out[n, a2], out[n, a3] = dots(x0, y0, x1, y1, x2, y2, x3, y3)
 
 
 @kernel
@@ -298,42 +377,32 @@ def matrix_back(
     grad: Array, dmatrices: Array, dx: Array, dy: Array,
 ) -> None:  # fmt: skip
     """The gradients of `matrix_scores`: of the matrices, and of each fact's own rows and columns."""
-    K, L, zero = i.shape[1], j.shape[1], q.dtype.type(0)
-    dq = np.empty(q.shape[1:], q.dtype)
+    K, L, R, none = i.shape[1], j.shape[1], q.shape[2], spread(q.dtype.type(0))
+    width = lanes(q)
+    last = max(0, R - width)
+    most = K * most_rows(starts)
+    dq, each = np.empty((most, R), q.dtype), np.arange(most)
+    x, room = np.empty((most, rows.shape[1]), q.dtype), np.empty(matrices.shape[1] * matrices.shape[2], q.dtype)
+    all_i, all_dx = i.reshape(-1), dx.reshape(-1, dx.shape[2])
     for group in range(len(owner)):
-        m, dm = matrices[owner[group]], dmatrices[owner[group]]
-        for k in range(len(dm)):
-            for r in range(dm.shape[1]):
-                dm[k, r] = zero
-        for n in range(starts[group], starts[group + 1]):
-            y, own, g = columns[j[n, 0]], q[n, 0], grad[n]
-            for a in range(K):
-                for r in range(len(y)):
-                    dq[a, r] = g[a] * y[r]
-            for r in range(len(y)):
-                dy[n, 0, r] = g[0] * own[r]
-            for a in range(1, K):
-                for r in range(len(y)):
-                    dy[n, 0, r] += g[a] * q[n, a, r]
-            for b in range(1, L):
-                z, c = columns[j[n, b]], g[K + b - 1]
-                for r in range(len(y)):
-                    dq[0, r] += c * z[r]
-                    dy[n, b, r] = c * own[r]
-            for a in range(0, K, 2):
-                b = min(a + 1, K - 1)
-                both = a + 1 < K
-                x, x2, e, e2, v, v2 = rows[i[n, a]], rows[i[n, b]], dq[a], dq[b], dx[n, a], dx[n, b]
-                for k in range(len(dm)):
-                    row, drow, c, c2 = m[k], dm[k], x[k], x2[k] if both else zero
-                    t = t2 = zero
-                    for r in range(len(row)):
-                        drow[r] += c * e[r] + c2 * e2[r]
-                        t += row[r] * e[r]
-                        t2 += row[r] * e2[r]
-                    v[k] = t
-                    if both:
-                        v2[k] = t2
+        first, stop = starts[group], starts[group + 1]
+        for n in range(first, stop):
+            g, at = grad[n], K * (n - first)
+            for start in range(0, R, width):
+                c = min(start, last)
+                own, y = load(q[n, 0], c), load(columns[j[n, 0]], c)
+                down, across = plus(none, g[0], y), plus(none, g[0], own)
+                for a in range(1, K):
+                    across = plus(across, g[a], load(q[n, a], c))
+                    store(dq[at + a], c, plus(none, g[a], y))
+                for b in range(1, L):
+                    down = plus(down, g[K + b - 1], load(columns[j[n, b]], c))
+                    store(dy[n, b], c, plus(none, g[K + b - 1], own))
+                store(dq[at], c, down)
+                store(dy[n, 0], c, across)
+        some, these = slice(K * first, K * stop), each[: K * (stop - first)]
+        outer(gathered(rows, all_i[some], x), dq[: len(these)], dmatrices[owner[group]])
+        product_transposed(dq, these, matrices[owner[group]], all_dx[some], room)
 
 
 @kernel
