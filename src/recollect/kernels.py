@@ -18,7 +18,7 @@ from recollect.lanes import Array
 from recollect.threads import shared_out
 
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
-COLUMNS = 64  # fewer leave the loops too short to be fast
+COLUMNS = 256  # of a piece at least: threads that write next to each other hinder each other
 COPIED = 4  # multiplications that reading and writing a number is worth
 COMPILED = {("cpu", dtype) for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 
@@ -145,11 +145,10 @@ class _RowProduct(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
         ctx.save_for_backward(a, i, b, j)
         out = torch.empty(len(i), a.shape[1], dtype=a.dtype)
-        multiply = native.multiply_complex if a.is_complex() else native.multiply
         x, at, y, to, z = _flat(a), _ids(i), _flat(b), _ids(j), _flat(out)
 
         def rows(first: int, last: int) -> None:
-            multiply(x, at[first:last], y, to[first:last], z[first:last])
+            native.multiply(x, at[first:last], y, to[first:last], z[first:last], _paired(a))
 
         shared_out(rows, len(z), COPIED * z.size)
         return out
@@ -159,9 +158,8 @@ class _RowProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
         a, i, b, j = ctx.saved_tensors
         da, db = (torch.zeros(x.shape, dtype=x.dtype) for x in (a, b))
-        multiply = native.multiply_back_complex if a.is_complex() else native.multiply_back
-        arguments = (_flat(a), _ids(i), _flat(b), _ids(j), _flat(grad), _flat(da), _flat(db))
-        _by_columns(multiply, arguments, arguments[4].size, arguments[4].shape[1])
+        arguments = (_flat(a), _ids(i), _flat(b), _ids(j), _flat(grad), _flat(da), _flat(db), _paired(a))
+        _by_columns(native.multiply_back, arguments, arguments[4].size, arguments[4].shape[1])
         return da, None, db, None
 
 
@@ -194,13 +192,12 @@ class _PairScores(torch.autograd.Function):
         ctx.save_for_backward(c, i, subjects, s, objects, o, u, v)
         ctx.one_table = subjects is objects
         out = torch.empty(len(i), 1 + u.shape[1] + v.shape[1], dtype=c.dtype.to_real())
-        score = native.pair_scores_complex if c.is_complex() else native.pair_scores
         x, xs, ys, scores = _flat(c), _flat(subjects), _flat(objects), out.numpy()
         by_fact = (_ids(i), _ids(s), _ids(o), _ids(u), _ids(v))
 
         def rows(first: int, last: int) -> None:
             of, a, b, others, more = (ids[first:last] for ids in by_fact)
-            score(x, of, xs, a, ys, b, others, more, scores[first:last])
+            native.pair_scores(x, of, xs, a, ys, b, others, more, scores[first:last], _paired(c))
 
         shared_out(rows, len(i), COPIED * len(i) * x.shape[1])
         return out
@@ -212,11 +209,10 @@ class _PairScores(torch.autograd.Function):
         dc = (torch.empty if ctx.own else torch.zeros)(c.shape, dtype=c.dtype)
         dsubjects = torch.zeros(subjects.shape, dtype=subjects.dtype)
         dobjects = dsubjects if ctx.one_table else torch.zeros(objects.shape, dtype=objects.dtype)
-        back = native.pair_back_complex if c.is_complex() else native.pair_back
         facts = (_flat(c), _ids(i), _flat(subjects), _ids(s), _flat(objects), _ids(o), _ids(u), _ids(v), _flat(grad))
         width = facts[0].shape[1]
         gradients = (_flat(dc), _flat(dsubjects), _flat(dobjects))
-        _by_columns(back, (*facts, *gradients, ctx.own), 2 * len(i) * width, width)
+        _by_columns(native.pair_back, (*facts, *gradients, ctx.own, _paired(c)), 2 * len(i) * width, width)
         return dc, None, dsubjects, None, None if ctx.one_table else dobjects, None, None, None
 
 
@@ -225,6 +221,11 @@ def _flat(x: Tensor) -> Array:
     x = x.detach().resolve_conj()
     x = (torch.view_as_real(x) if x.is_complex() else x).contiguous()
     return x.view(len(x), -1).numpy() if x.numel() else x.reshape(len(x), x[:1].numel()).numpy()
+
+
+def _paired(x: Tensor) -> bool | None:
+    """What tells a kernel that pairs of columns are complex numbers: not None."""
+    return True if x.is_complex() else None
 
 
 def _ids(x: Tensor) -> Array:

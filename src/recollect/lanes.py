@@ -68,23 +68,48 @@ def plus(context: Any, a: Any, x: Any, b: Any) -> Any:
 
 
 @intrinsic
+def times(context: Any, a: Any, b: Any, paired: Any) -> Any:
+    """a b of two registers; where pairs of lanes are complex numbers (`paired` is not None), conj(a b).
+
+    So that sums over lanes are real parts: Re Σ a b c = Σ conj(a b) c.
+    """
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, y, _ = args
+        if isinstance(paired, types.NoneType):
+            return builder.fmul(x, y)
+        even = range(0, x.type.count, 2)
+        real, imaginary = (_shuffled(builder, x, [k + of for k in even for _ in range(2)]) for of in (0, 1))
+        swapped = _shuffled(builder, y, [k + of for k in even for of in (1, 0)])
+        return builder.fsub(builder.fmul(builder.fmul(real, _signs(x.type)), y), builder.fmul(imaginary, swapped))
+
+    return a(a, b, paired), make
+
+
+@intrinsic
+def flipped(context: Any, a: Any, paired: Any) -> Any:
+    """The conjugate, where pairs of lanes are complex numbers."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return args[0] if isinstance(paired, types.NoneType) else builder.fmul(args[0], _signs(args[0].type))
+
+    return a(a, paired), make
+
+
+@intrinsic
 def totals(context: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """The sums over the lanes of four registers."""
     four = types.UniTuple(a.dtype, 4)
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def shuffled(x: Any, y: Any, at: list[int]) -> Any:
-            return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(INT, len(at)), at))
-
         def folded(x: Any, y: Any) -> Any:  # in every four lanes, two of x and two of y
             n = x.type.count
             even = [lane for k in range(0, n, 4) for lane in (k, k + 2, n + k, n + k + 2)]
-            return builder.fadd(shuffled(x, y, even), shuffled(x, y, [lane + 1 for lane in even]))
+            return builder.fadd(*(_shuffled(builder, x, [lane + of for lane in even], y) for of in (0, 1)))
 
         sums = folded(folded(args[0], args[1]), folded(args[2], args[3]))
         while (half := sums.type.count // 2) >= 4:
-            low, high = list(range(half)), list(range(half, 2 * half))
-            sums = builder.fadd(shuffled(sums, sums, low), shuffled(sums, sums, high))
+            sums = builder.fadd(*(_shuffled(builder, sums, list(range(at, at + half))) for at in (0, half)))
         return context.make_tuple(builder, four, [builder.extract_element(sums, INT(lane)) for lane in range(4)])
 
     return four(a, b, c, d), make
@@ -176,6 +201,16 @@ def _few(context: Any, builder: Any, row: Any, array: Any, kind: Any) -> tuple[A
     return _place(context, builder, row, array, ir.IntType(64)(0), kind), inside
 
 
+def _shuffled(builder: Any, x: Any, lanes: list[int], y: Any = None) -> Any:
+    """These lanes of a register, or of two."""
+    return builder.shuffle_vector(x, x if y is None else y, ir.Constant(ir.VectorType(INT, len(lanes)), lanes))
+
+
+def _signs(kind: Any) -> Any:
+    """1 and −1 in turns."""
+    return ir.Constant(kind, [1.0, -1.0] * (kind.count // 2))
+
+
 def _zeros(kind: Any) -> Any:
     return ir.Constant(kind, [0.0] * kind.count)
 
@@ -189,6 +224,5 @@ def _spread_count(builder: Any, kind: Any, count: Any) -> Any:
 
 
 def _spread(builder: Any, kind: Any, x: Any) -> Any:
-    nothing = ir.Constant(kind, ir.Undefined)
-    first = builder.insert_element(nothing, x, INT(0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(INT, kind.count), [0] * kind.count))
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), x, INT(0))
+    return _shuffled(builder, first, [0] * kind.count)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from recollect.lanes import Array, lanes, load, plus, spread, store, totals, without
+from recollect.lanes import Array, flipped, lanes, load, plus, spread, store, times, totals, without
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
@@ -49,52 +49,31 @@ def add_rows(table: Array, rows: Array, values: Array) -> None:
 
 
 @kernel
-def multiply(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
+def multiply(a: Array, i: Array, b: Array, j: Array, out: Array, paired: bool | None) -> None:
+    """out[n] = a[i[n]] b[j[n]], pairs of columns as complex numbers where `paired` is not None."""
+    width = lanes(out)
+    last = max(0, out.shape[1] - width)
     for n in range(len(out)):
         x, y = a[i[n]], b[j[n]]
-        for r in range(out.shape[1]):
-            out[n, r] = x[r] * y[r]
+        for start in range(0, len(x), width):
+            at = min(start, last)
+            store(out[n], at, flipped(times(load(x, at), load(y, at), paired), paired))
 
 
 @kernel
 def multiply_back(
-    a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array, first: int, last: int
+    a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array, paired: bool | None, first: int, end: int
 ) -> None:
-    """The gradients of `multiply`, the columns from first to last."""
+    """The gradients of `multiply` as PyTorch counts them, g conj(y) and g conj(x), the columns from first to end."""
+    width, one = lanes(a), a.dtype.type(1)
+    last = max(first, end - width)
     for n in range(len(grad)):
-        x, y, dz = a[i[n], first:last], b[j[n], first:last], grad[n, first:last]
-        dx, dy = da[i[n], first:last], db[j[n], first:last]
-        for r in range(len(dz)):
-            dx[r] += dz[r] * y[r]
-            dy[r] += dz[r] * x[r]
-
-
-@kernel
-def multiply_complex(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
-    for n in range(len(out)):
-        x, y, z = a[i[n]], b[j[n]], out[n]
-        for r in range(len(z) // 2):
-            x0, x1, y0, y1 = x[2 * r], x[2 * r + 1], y[2 * r], y[2 * r + 1]
-            z[2 * r] = x0 * y0 - x1 * y1
-            z[2 * r + 1] = x0 * y1 + x1 * y0
-
-
-@kernel
-def multiply_back_complex(
-    a: Array, i: Array, b: Array, j: Array, grad: Array, da: Array, db: Array, first: int, last: int
-) -> None:
-    """The gradients of z = x y as PyTorch counts them, g conj(y) and g conj(x), the columns from first to last."""
-    for n in range(len(grad)):
-        x, y, dz = a[i[n], first:last], b[j[n], first:last], grad[n, first:last]
-        dx, dy = da[i[n], first:last], db[j[n], first:last]
-        for r in range(len(dz) // 2):
-            g, h = dz[2 * r], dz[2 * r + 1]
-            dx[2 * r] += g * y[2 * r] + h * y[2 * r + 1]
-            dx[2 * r + 1] += h * y[2 * r] - g * y[2 * r + 1]
-        for r in range(len(dz) // 2):
-            g, h = dz[2 * r], dz[2 * r + 1]
-            dy[2 * r] += g * x[2 * r] + h * x[2 * r + 1]
-            dy[2 * r + 1] += h * x[2 * r] - g * x[2 * r + 1]
+        x, y, g, dx, dy = a[i[n]], b[j[n]], grad[n], da[i[n]], db[j[n]]
+        for start in range(first, end, width):
+            at = min(start, last)
+            z = flipped(without(load(g, at), start - at), paired)
+            store(dx, at, plus(load(dx, at), one, times(z, load(y, at), paired)))
+            store(dy, at, plus(load(dy, at), one, times(z, load(x, at), paired)))
 
 
 @kernel
@@ -439,145 +418,60 @@ def count_better(scores: Array, own: Array, codes: Array, starts: Array, stops: 
 
 @kernel
 def pair_scores(
-    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
-) -> None:
-    """Σ c s o of each fact, c being the row i[n], of its other subjects, then of its other objects: (B, 1 + K + L)."""
-    zero, K = c.dtype.type(0), other_s.shape[1]
-    q, p = np.empty(c.shape[1], c.dtype), np.empty(c.shape[1], c.dtype)
+    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
+    out: Array, paired: bool | None,
+) -> None:  # fmt: skip
+    """Σ c s o of each fact, c being the row i[n], of its other subjects, then of its other objects: (B, 1 + K + L).
+
+    Pairs of columns are complex numbers where `paired` is not None, whose real part is taken.
+    """
+    K, L, width, none = other_s.shape[1], other_o.shape[1], lanes(c), spread(c.dtype.type(0))
+    last = max(0, c.shape[1] - width)
     for n in range(len(i)):
         z, x, y = c[i[n]], subjects[s[n]], objects[o[n]]
-        true = zero
-        for r in range(len(q)):
-            q[r] = z[r] * x[r]
-            p[r] = z[r] * y[r]
-            true += q[r] * y[r]
-        out[n, 0] = true
-        for k in range(K):
-            row, total = subjects[other_s[n, k]], zero
-            for r in range(len(q)):
-                total += p[r] * row[r]
-            out[n, 1 + k] = total
-        for k in range(other_o.shape[1]):
-            row, total = objects[other_o[n, k]], zero
-            for r in range(len(q)):
-                total += q[r] * row[r]
-            out[n, 1 + K + k] = total
+        for k in range(max(1, K, L)):  # one of its other subjects and one of its other objects at a time
+            x2, y2 = subjects[other_s[n, k] if k < K else s[n]], objects[other_o[n, k] if k < L else o[n]]
+            true = by_subject = by_object = none
+            for start in range(0, len(z), width):
+                a = min(start, last)
+                u, v, w = without(load(z, a), start - a), load(x, a), load(y, a)
+                q = times(u, v, paired)
+                true = plus(true, q, w)
+                by_subject = plus(by_subject, times(u, w, paired), load(x2, a))
+                by_object = plus(by_object, q, load(y2, a))
+            sums = totals(true, by_subject, by_object, none)
+            out[n, 0] = sums[0]
+            if k < K:
+                out[n, 1 + k] = sums[1]
+            if k < L:
+                out[n, 1 + K + k] = sums[2]
 
 
 @kernel
 def pair_back(
     c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
-    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, own: bool, first: int, last: int,
+    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, own: bool, paired: bool | None, first: int, end: int,
 ) -> None:  # fmt: skip
-    """The gradients of `pair_scores`, the columns from first to last; `own`: no two facts share a c."""
-    K = other_s.shape[1]
-    dq, dp = np.empty(last - first, c.dtype), np.empty(last - first, c.dtype)
+    """The gradients of `pair_scores`, the columns from first to end; `own`: no two facts share a c."""
+    K, L, width, none, one = other_s.shape[1], other_o.shape[1], lanes(c), spread(c.dtype.type(0)), c.dtype.type(1)
+    last = max(first, end - width)
     for n in range(len(i)):
-        z, x, y = c[i[n], first:last], subjects[s[n], first:last], objects[o[n], first:last]
-        g = grad[n, 0]
-        for r in range(len(dq)):
-            dq[r] = g * y[r]
-            dp[r] = 0
-        for k in range(other_o.shape[1]):
-            row, drow, g = objects[other_o[n, k], first:last], dobjects[other_o[n, k], first:last], grad[n, 1 + K + k]
-            for r in range(len(dq)):
-                dq[r] += g * row[r]
-                drow[r] += g * z[r] * x[r]
-        for k in range(K):
-            row, drow, g = subjects[other_s[n, k], first:last], dsubjects[other_s[n, k], first:last], grad[n, 1 + k]
-            for r in range(len(dq)):
-                dp[r] += g * row[r]
-                drow[r] += g * z[r] * y[r]
-        dz, dx, dy, g = dc[i[n], first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
-        if own:
-            for r in range(len(dz)):
-                dz[r] = 0
-        for r in range(len(dq)):
-            dz[r] += dq[r] * x[r] + dp[r] * y[r]
-            dx[r] += dq[r] * z[r]
-            dy[r] += g * z[r] * x[r] + dp[r] * z[r]
-
-
-@kernel
-def pair_scores_complex(
-    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
-) -> None:
-    """The real part of the same, pairs of columns as complex numbers."""
-    zero, K = c.dtype.type(0), other_s.shape[1]
-    q, p = np.empty(c.shape[1], c.dtype), np.empty(c.shape[1], c.dtype)  # conjugate: Re Σ q y = Σ of columns
-    for n in range(len(i)):
-        z, x, y = c[i[n]], subjects[s[n]], objects[o[n]]
-        for r in range(len(q) // 2):
-            z0, z1, x0, x1 = z[2 * r], z[2 * r + 1], x[2 * r], x[2 * r + 1]
-            q[2 * r] = z0 * x0 - z1 * x1
-            q[2 * r + 1] = -z0 * x1 - z1 * x0
-        for r in range(len(q) // 2):
-            z0, z1, y0, y1 = z[2 * r], z[2 * r + 1], y[2 * r], y[2 * r + 1]
-            p[2 * r] = z0 * y0 - z1 * y1
-            p[2 * r + 1] = -z0 * y1 - z1 * y0
-        true = zero
-        for r in range(len(q)):
-            true += q[r] * y[r]
-        out[n, 0] = true
-        for k in range(K):
-            row, total = subjects[other_s[n, k]], zero
-            for r in range(len(q)):
-                total += p[r] * row[r]
-            out[n, 1 + k] = total
-        for k in range(other_o.shape[1]):
-            row, total = objects[other_o[n, k]], zero
-            for r in range(len(q)):
-                total += q[r] * row[r]
-            out[n, 1 + K + k] = total
-
-
-@kernel
-def pair_back_complex(
-    c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
-    grad: Array, dc: Array, dsubjects: Array, dobjects: Array, own: bool, first: int, last: int,
-) -> None:  # fmt: skip
-    K = other_s.shape[1]
-    width = last - first
-    q, p = np.empty(width, c.dtype), np.empty(width, c.dtype)  # conj(c s), conj(c o)
-    dq, dp = np.empty(width, c.dtype), np.empty(width, c.dtype)  # Σ g o, Σ g s; conjugate where they are used
-    for n in range(len(i)):
-        z, x, y = c[i[n], first:last], subjects[s[n], first:last], objects[o[n], first:last]
-        for r in range(width // 2):
-            z0, z1, x0, x1 = z[2 * r], z[2 * r + 1], x[2 * r], x[2 * r + 1]
-            q[2 * r] = z0 * x0 - z1 * x1
-            q[2 * r + 1] = -z0 * x1 - z1 * x0
-        for r in range(width // 2):
-            z0, z1, y0, y1 = z[2 * r], z[2 * r + 1], y[2 * r], y[2 * r + 1]
-            p[2 * r] = z0 * y0 - z1 * y1
-            p[2 * r + 1] = -z0 * y1 - z1 * y0
-        g = grad[n, 0]
-        for r in range(width):
-            dq[r] = g * y[r]
-            dp[r] = 0
-        for k in range(other_o.shape[1]):
-            row, drow, g = objects[other_o[n, k], first:last], dobjects[other_o[n, k], first:last], grad[n, 1 + K + k]
-            for r in range(width):
-                dq[r] += g * row[r]
-                drow[r] += g * q[r]
-        for k in range(K):
-            row, drow, g = subjects[other_s[n, k], first:last], dsubjects[other_s[n, k], first:last], grad[n, 1 + k]
-            for r in range(width):
-                dp[r] += g * row[r]
-                drow[r] += g * p[r]
-        dz, dx, dy, g = dc[i[n], first:last], dsubjects[s[n], first:last], dobjects[o[n], first:last], grad[n, 0]
-        if own:
-            for r in range(len(dz)):
-                dz[r] = 0
-        for r in range(width // 2):  # conj(dq x) + conj(dp y)
-            a0, a1, b0, b1 = dq[2 * r], dq[2 * r + 1], dp[2 * r], dp[2 * r + 1]
-            x0, x1, y0, y1 = x[2 * r], x[2 * r + 1], y[2 * r], y[2 * r + 1]
-            dz[2 * r] += a0 * x0 - a1 * x1 + b0 * y0 - b1 * y1
-            dz[2 * r + 1] += -a0 * x1 - a1 * x0 - b0 * y1 - b1 * y0
-        for r in range(width // 2):  # conj(dq c)
-            a0, a1, z0, z1 = dq[2 * r], dq[2 * r + 1], z[2 * r], z[2 * r + 1]
-            dx[2 * r] += a0 * z0 - a1 * z1
-            dx[2 * r + 1] += -a0 * z1 - a1 * z0
-        for r in range(width // 2):  # g conj(c s) + conj(dp c)
-            b0, b1, z0, z1 = dp[2 * r], dp[2 * r + 1], z[2 * r], z[2 * r + 1]
-            dy[2 * r] += g * q[2 * r] + b0 * z0 - b1 * z1
-            dy[2 * r + 1] += g * q[2 * r + 1] - b0 * z1 - b1 * z0
+        z, x, y, dz, dx, dy = c[i[n]], subjects[s[n]], objects[o[n]], dc[i[n]], dsubjects[s[n]], dobjects[o[n]]
+        for start in range(first, end, width):
+            a = min(start, last)
+            done, u, v, w = start - a, load(z, a), load(x, a), load(y, a)
+            q, p = times(u, v, paired), times(u, w, paired)
+            dq, dp = plus(none, grad[n, 0], w), none
+            for k in range(L):
+                g, at = grad[n, 1 + K + k], other_o[n, k]
+                dq = plus(dq, g, load(objects[at], a))
+                store(dobjects[at], a, plus(load(dobjects[at], a), g, without(q, done)))
+            for k in range(K):
+                g, at = grad[n, 1 + k], other_s[n, k]
+                dp = plus(dp, g, load(subjects[at], a))
+                store(dsubjects[at], a, plus(load(dsubjects[at], a), g, without(p, done)))
+            du = plus(times(dq, v, paired), one, times(dp, w, paired))
+            store(dz, a, du if own else plus(load(dz, a), one, without(du, done)))
+            store(dx, a, plus(load(dx, a), one, without(times(dq, u, paired), done)))
+            dw = plus(times(dp, u, paired), grad[n, 0], q)
+            store(dy, a, plus(load(dy, a), one, without(dw, done)))
