@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from conftest import generator
-from recollect import grouped, threads
+from recollect import grouped, kernels, threads
 from recollect.grouped import Groups, grouped_matmul
 from recollect.kernels import pair_scores, row_dot, row_product
 from recollect.threads import one_thread, shared_out
@@ -160,6 +160,7 @@ CASES = {
 def test_several_threads_give_the_same_numbers(case, large, three_threads, monkeypatch):
     """Every row of a result is one thread's, in the order that one thread alone would take."""
     monkeypatch.setattr(grouped, "LARGE", large)
+    monkeypatch.setattr(kernels, "COLUMNS", 16)
     alone = value_and_gradients(*CASES[case])
     calls: list[int] = []
     pool = threads._pool

@@ -77,31 +77,51 @@ def multiply_back(
 
 
 @kernel
+def dots(
+    x0: Array, y0: Array, x1: Array, y1: Array, x2: Array, y2: Array, x3: Array, y3: Array
+) -> tuple[Any, Any, Any, Any]:
+    """Four times Σ x y, of rows of one length."""
+    u0 = u1 = u2 = u3 = spread(x0.dtype.type(0))
+    width = lanes(x0)
+    last = max(0, len(x0) - width)
+    for start in range(0, len(x0), width):
+        a = min(start, last)
+        new = start - a
+        u0 = plus(u0, load(x0, a), without(load(y0, a), new))
+        u1 = plus(u1, load(x1, a), without(load(y1, a), new))
+        u2 = plus(u2, load(x2, a), without(load(y2, a), new))
+        u3 = plus(u3, load(x3, a), without(load(y3, a), new))
+    return totals(u0, u1, u2, u3)
+
+
+@kernel
 def dot(query: Array, table: Array, ids: Array, out: Array) -> None:
-    zero = query.dtype.type(0)
+    end = ids.shape[1] - 1
     for n in range(len(query)):
-        for k in range(ids.shape[1]):
-            row = table[ids[n, k]]
-            total = zero
-            for r in range(query.shape[1]):
-                total += query[n, r] * row[r]
-            out[n, k] = total
+        x = query[n]
+        for k in range(0, end + 1, 4):
+            k1, k2, k3 = min(k + 1, end), min(k + 2, end), min(k + 3, end)
+            y0, y1, y2, y3 = table[ids[n, k]], table[ids[n, k1]], table[ids[n, k2]], table[ids[n, k3]]
+            out[n, k], out[n, k1], out[n, k2], out[n, k3] = dots(x, y0, x, y1, x, y2, x, y3)
 
 
 @kernel
 def dot_back(
-    query: Array, table: Array, ids: Array, grad: Array, dquery: Array, dtable: Array, first: int, last: int
+    query: Array, table: Array, ids: Array, grad: Array, dquery: Array, dtable: Array, first: int, end: int
 ) -> None:
-    """The gradients of `dot`, the columns from first to last."""
+    """The gradients of `dot`, the columns from first to end."""
+    width, none = lanes(query), spread(query.dtype.type(0))
+    last = max(first, end - width)
     for n in range(len(query)):
-        x, dx = query[n, first:last], dquery[n, first:last]
-        for r in range(len(dx)):
-            dx[r] = 0
-        for k in range(ids.shape[1]):
-            row, drow, g = table[ids[n, k], first:last], dtable[ids[n, k], first:last], grad[n, k]
-            for r in range(len(x)):
-                dx[r] += g * row[r]
-                drow[r] += g * x[r]
+        x, dx = query[n], dquery[n]
+        for start in range(first, end, width):
+            a = min(start, last)
+            new, total = without(load(x, a), start - a), none
+            for k in range(ids.shape[1]):
+                row, drow, g = table[ids[n, k]], dtable[ids[n, k]], grad[n, k]
+                total = plus(total, g, load(row, a))
+                store(drow, a, plus(load(drow, a), g, new))
+            store(dx, a, total)
 
 
 @kernel
@@ -279,24 +299,6 @@ def most_rows(starts: Array) -> int:
 def store_two(row: Array, a: int, u: Any, b: int, v: Any) -> None:
     store(row, a, u)
     store(row, b, v)
-
-
-@kernel
-def dots(
-    x0: Array, y0: Array, x1: Array, y1: Array, x2: Array, y2: Array, x3: Array, y3: Array
-) -> tuple[Any, Any, Any, Any]:
-    """Four times Σ x y, of rows of one length."""
-    u0 = u1 = u2 = u3 = spread(x0.dtype.type(0))
-    width = lanes(x0)
-    last = max(0, len(x0) - width)
-    for start in range(0, len(x0), width):
-        a = min(start, last)
-        new = start - a
-        u0 = plus(u0, load(x0, a), without(load(y0, a), new))
-        u1 = plus(u1, load(x1, a), without(load(y1, a), new))
-        u2 = plus(u2, load(x2, a), without(load(y2, a), new))
-        u3 = plus(u3, load(x3, a), without(load(y3, a), new))
-    return totals(u0, u1, u2, u3)
 
 
 @kernel
