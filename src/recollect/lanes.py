@@ -60,9 +60,7 @@ def plus(context: Any, a: Any, x: Any, b: Any) -> Any:
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = args[0].type
         many = args[1] if isinstance(x, Lanes) else _spread(builder, kind, args[1])
-        name = f"llvm.fma.v{kind.count}f{a.dtype.bitwidth}"
-        fused = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-        return builder.call(fused, [many, args[2], args[0]])
+        return _fused(builder, many, args[2], args[0])
 
     return a(a, x, b), make
 
@@ -128,77 +126,132 @@ def without(context: Any, a: Any, count: Any) -> Any:
 
 
 @njit(inline="always")
-def load(row: Array, start: int) -> Any:
+def load(table: Array, row: int, start: int) -> Any:
     """A register of a row's numbers from `start`; of a row that has fewer, all of them and zeros."""
-    return _load(row, start) if len(row) >= lanes(row) else _load_few(row)
+    return _load(table, row, start) if table.shape[1] >= lanes(table) else _load_few(table, row)
 
 
 @njit(inline="always")
-def store(row: Array, start: int, register: Any) -> None:
+def store(table: Array, row: int, start: int, register: Any) -> None:
     """The converse of `load`."""
-    if len(row) >= lanes(row):
-        _store(row, start, register)
+    if table.shape[1] >= lanes(table):
+        _store(table, row, start, register)
     else:
-        _store_few(row, register)
+        _store_few(table, row, register)
 
 
 @intrinsic
-def _load(context: Any, row: Any, start: Any) -> Any:
+def four_products(
+    context: Any, rows: Any, i0: Any, i1: Any, i2: Any, i3: Any, table: Any, first: Any, starts: Any,
+    out: Any, n0: Any, n1: Any, n2: Any, n3: Any,
+) -> Any:  # fmt: skip
+    """out[n] = rows[i] @ table[first :], of four rows, a register of columns from each of `starts`.
+
+    All sums are in registers until the end. The table has as many rows from `first` as `rows` columns, and is at least
+    as wide as a register.
+    """
+    size = table.dtype.bitwidth // 8
+
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = context.get_value_type(signature.return_type)
-        return builder.load(_place(context, builder, row, args[0], args[1], kind), align=row.dtype.bitwidth // 8)
-
-    return Lanes(row.dtype)(row, types.intp), make
-
-
-@intrinsic
-def _store(context: Any, row: Any, start: Any, register: Any) -> Any:
-    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _place(context, builder, row, args[0], args[1], args[2].type)
-        builder.store(args[2], place, align=row.dtype.bitwidth // 8)
+        kind = context.get_value_type(Lanes(table.dtype))
+        x, m, u = (context.make_array(signature.args[at])(context, builder, args[at]) for at in (0, 5, 8))
+        of_x, of_m = (builder.extract_value(array.strides, axis) for array, axis in ((x, 1), (m, 0)))
+        xs = [_row(builder, x, i) for i in args[1:5]]
+        top, places = _row(builder, m, args[6]), cgutils.unpack_tuple(builder, args[7])
+        sums = [[cgutils.alloca_once_value(builder, _zeros(kind)) for _ in places] for _ in xs]
+        with cgutils.for_range(builder, builder.extract_value(x.shape, 1)) as loop:
+            row = cgutils.pointer_add(builder, top, builder.mul(loop.index, of_m))
+            ys = [builder.load(_from(builder, row, place, kind), align=size) for place in places]
+            for begin, totals in zip(xs, sums, strict=True):
+                number = builder.load(cgutils.pointer_add(builder, begin, builder.mul(loop.index, of_x)))
+                many = _spread(builder, kind, number)
+                for total, y in zip(totals, ys, strict=True):
+                    builder.store(_fused(builder, many, y, builder.load(total)), total)
+        for n, totals in zip(args[9:], sums, strict=True):
+            for total, place in zip(totals, places, strict=True):
+                builder.store(builder.load(total), _from(builder, _row(builder, u, n), place, kind), align=size)
         return context.get_dummy_value()
 
-    return types.void(row, types.intp, register), make
+    return types.void(rows, *4 * [types.intp], table, types.intp, starts, out, *4 * [types.intp]), make
 
 
 @intrinsic
-def _load_few(context: Any, row: Any) -> Any:
+def _load(context: Any, table: Any, row: Any, start: Any) -> Any:
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.get_value_type(signature.return_type)
-        place, inside = _few(context, builder, row, args[0], kind)
-        name = f"llvm.masked.load.v{kind.count}f{row.dtype.bitwidth}.p0v{kind.count}f{row.dtype.bitwidth}"
+        begin = _row(builder, context.make_array(table)(context, builder, args[0]), args[1])
+        return builder.load(_from(builder, begin, args[2], kind), align=table.dtype.bitwidth // 8)
+
+    return Lanes(table.dtype)(table, types.intp, types.intp), make
+
+
+@intrinsic
+def _store(context: Any, table: Any, row: Any, start: Any, register: Any) -> Any:
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        begin = _row(builder, context.make_array(table)(context, builder, args[0]), args[1])
+        builder.store(args[3], _from(builder, begin, args[2], args[3].type), align=table.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp, types.intp, register), make
+
+
+@intrinsic
+def _load_few(context: Any, table: Any, row: Any) -> Any:
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = context.get_value_type(signature.return_type)
+        place, size, inside = _few(context, builder, table, args[0], args[1], kind)
         told = ir.FunctionType(kind, [place.type, INT, inside.type, kind])
-        masked = cgutils.get_or_insert_function(builder.module, told, name)
-        return builder.call(masked, [place, INT(row.dtype.bitwidth // 8), inside, _zeros(kind)])
+        return builder.call(_masked(builder, "load", told, kind), [place, size, inside, _zeros(kind)])
 
-    return Lanes(row.dtype)(row), make
+    return Lanes(table.dtype)(table, types.intp), make
 
 
 @intrinsic
-def _store_few(context: Any, row: Any, register: Any) -> Any:
+def _store_few(context: Any, table: Any, row: Any, register: Any) -> Any:
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = args[1].type
-        place, inside = _few(context, builder, row, args[0], kind)
-        name = f"llvm.masked.store.v{kind.count}f{row.dtype.bitwidth}.p0v{kind.count}f{row.dtype.bitwidth}"
+        kind = args[2].type
+        place, size, inside = _few(context, builder, table, args[0], args[1], kind)
         told = ir.FunctionType(ir.VoidType(), [kind, place.type, INT, inside.type])
-        masked = cgutils.get_or_insert_function(builder.module, told, name)
-        builder.call(masked, [args[1], place, INT(row.dtype.bitwidth // 8), inside])
+        builder.call(_masked(builder, "store", told, kind), [args[2], place, size, inside])
         return context.get_dummy_value()
 
-    return types.void(row, register), make
+    return types.void(table, types.intp, register), make
 
 
-def _place(context: Any, builder: Any, row: Any, array: Any, start: Any, kind: Any) -> Any:
-    """Where the numbers of a row from `start` lie."""
-    data = context.make_array(row)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [start]), kind.as_pointer())
+def _row(builder: Any, array: Any, row: Any) -> Any:
+    """Where a row of an array lies."""
+    return cgutils.pointer_add(builder, array.data, builder.mul(row, builder.extract_value(array.strides, 0)))
 
 
-def _few(context: Any, builder: Any, row: Any, array: Any, kind: Any) -> tuple[Any, Any]:
-    """Where a row lies, and which lanes of a register are inside it."""
-    length = builder.extract_value(context.make_array(row)(context, builder, array).shape, 0)
-    inside = builder.icmp_signed("<", _numbers(kind), _spread_count(builder, kind, length))
-    return _place(context, builder, row, array, ir.IntType(64)(0), kind), inside
+def _from(builder: Any, begin: Any, start: Any, kind: Any) -> Any:
+    """Where a register of the numbers from `start` lies."""
+    return builder.bitcast(builder.gep(begin, [start]), kind.as_pointer())
+
+
+def _few(context: Any, builder: Any, table: Any, array: Any, row: Any, kind: Any) -> tuple[Any, Any, Any]:
+    """Where a short row lies, the size of a number, and which lanes of a register are inside the row."""
+    given = context.make_array(table)(context, builder, array)
+    inside = builder.icmp_signed(
+        "<", _numbers(kind), _spread_count(builder, kind, builder.extract_value(given.shape, 1))
+    )
+    place = builder.bitcast(_row(builder, given, row), kind.as_pointer())
+    return place, INT(table.dtype.bitwidth // 8), inside
+
+
+def _masked(builder: Any, name: str, told: Any, kind: Any) -> Any:
+    vector = f"v{kind.count}{_name(kind)}"
+    return cgutils.get_or_insert_function(builder.module, told, f"llvm.masked.{name}.{vector}.p0{vector}")
+
+
+def _fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """x y + z."""
+    kind = z.type
+    told, name = ir.FunctionType(kind, [kind] * 3), f"llvm.fma.v{kind.count}{_name(kind)}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, told, name), [x, y, z])
+
+
+def _name(kind: Any) -> str:
+    return "f32" if isinstance(kind.element, ir.FloatType) else "f64"
 
 
 def _shuffled(builder: Any, x: Any, lanes: list[int], y: Any = None) -> Any:

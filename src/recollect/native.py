@@ -1,6 +1,7 @@
-"""The compiled kernels: plain loops over contiguous arrays, run without Python's lock.
+"""The compiled kernels: loops over contiguous arrays, run without Python's lock.
 
-Arrays of numbers are (rows, width) and real, a complex number as two; arrays of ids are whole numbers.
+Arrays of numbers are (rows, width) and real, a complex number as two; arrays of ids are whole numbers. A row is told by
+its number, not by a view of it: numba counts who refers to a view, and threads would fight over the counter.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from recollect.lanes import Array, flipped, lanes, load, plus, spread, store, times, totals, without
+from recollect.lanes import Array, flipped, four_products, lanes, load, plus, spread, store, times, totals, without
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
@@ -54,10 +55,9 @@ def multiply(a: Array, i: Array, b: Array, j: Array, out: Array, paired: bool | 
     width = lanes(out)
     last = max(0, out.shape[1] - width)
     for n in range(len(out)):
-        x, y = a[i[n]], b[j[n]]
-        for start in range(0, len(x), width):
+        for start in range(0, out.shape[1], width):
             at = min(start, last)
-            store(out[n], at, flipped(times(load(x, at), load(y, at), paired), paired))
+            store(out, n, at, flipped(times(load(a, i[n], at), load(b, j[n], at), paired), paired))
 
 
 @kernel
@@ -68,29 +68,29 @@ def multiply_back(
     width, one = lanes(a), a.dtype.type(1)
     last = max(first, end - width)
     for n in range(len(grad)):
-        x, y, g, dx, dy = a[i[n]], b[j[n]], grad[n], da[i[n]], db[j[n]]
+        x, y = i[n], j[n]
         for start in range(first, end, width):
             at = min(start, last)
-            z = flipped(without(load(g, at), start - at), paired)
-            store(dx, at, plus(load(dx, at), one, times(z, load(y, at), paired)))
-            store(dy, at, plus(load(dy, at), one, times(z, load(x, at), paired)))
+            g = flipped(without(load(grad, n, at), start - at), paired)
+            store(da, x, at, plus(load(da, x, at), one, times(g, load(b, y, at), paired)))
+            store(db, y, at, plus(load(db, y, at), one, times(g, load(a, x, at), paired)))
 
 
 @kernel
 def dots(
-    x0: Array, y0: Array, x1: Array, y1: Array, x2: Array, y2: Array, x3: Array, y3: Array
+    a: Array, i0: int, i1: int, i2: int, i3: int, b: Array, j0: int, j1: int, j2: int, j3: int
 ) -> tuple[Any, Any, Any, Any]:
-    """Four times Σ x y, of rows of one length."""
-    u0 = u1 = u2 = u3 = spread(x0.dtype.type(0))
-    width = lanes(x0)
-    last = max(0, len(x0) - width)
-    for start in range(0, len(x0), width):
-        a = min(start, last)
-        new = start - a
-        u0 = plus(u0, load(x0, a), without(load(y0, a), new))
-        u1 = plus(u1, load(x1, a), without(load(y1, a), new))
-        u2 = plus(u2, load(x2, a), without(load(y2, a), new))
-        u3 = plus(u3, load(x3, a), without(load(y3, a), new))
+    """Four times Σ a[i] b[j]."""
+    u0 = u1 = u2 = u3 = spread(a.dtype.type(0))
+    width = lanes(a)
+    last = max(0, a.shape[1] - width)
+    for start in range(0, a.shape[1], width):
+        at = min(start, last)
+        new = start - at
+        u0 = plus(u0, load(a, i0, at), without(load(b, j0, at), new))
+        u1 = plus(u1, load(a, i1, at), without(load(b, j1, at), new))
+        u2 = plus(u2, load(a, i2, at), without(load(b, j2, at), new))
+        u3 = plus(u3, load(a, i3, at), without(load(b, j3, at), new))
     return totals(u0, u1, u2, u3)
 
 
@@ -98,11 +98,10 @@ def dots(
 def dot(query: Array, table: Array, ids: Array, out: Array) -> None:
     end = ids.shape[1] - 1
     for n in range(len(query)):
-        x = query[n]
         for k in range(0, end + 1, 4):
             k1, k2, k3 = min(k + 1, end), min(k + 2, end), min(k + 3, end)
-            y0, y1, y2, y3 = table[ids[n, k]], table[ids[n, k1]], table[ids[n, k2]], table[ids[n, k3]]
-            out[n, k], out[n, k1], out[n, k2], out[n, k3] = dots(x, y0, x, y1, x, y2, x, y3)
+            j0, j1, j2, j3 = ids[n, k], ids[n, k1], ids[n, k2], ids[n, k3]
+            out[n, k], out[n, k1], out[n, k2], out[n, k3] = dots(query, n, n, n, n, table, j0, j1, j2, j3)
 
 
 @kernel
@@ -113,15 +112,14 @@ def dot_back(
     width, none = lanes(query), spread(query.dtype.type(0))
     last = max(first, end - width)
     for n in range(len(query)):
-        x, dx = query[n], dquery[n]
         for start in range(first, end, width):
             a = min(start, last)
-            new, total = without(load(x, a), start - a), none
+            x, total = without(load(query, n, a), start - a), none
             for k in range(ids.shape[1]):
-                row, drow, g = table[ids[n, k]], dtable[ids[n, k]], grad[n, k]
-                total = plus(total, g, load(row, a))
-                store(drow, a, plus(load(drow, a), g, new))
-            store(dx, a, total)
+                row, g = ids[n, k], grad[n, k]
+                total = plus(total, g, load(table, row, a))
+                store(dtable, row, a, plus(load(dtable, row, a), g, x))
+            store(dquery, n, a, total)
 
 
 @kernel
@@ -189,101 +187,83 @@ def adagrad_rows(
             weight[row, r] = p - rate * x / (np.sqrt(v) + epsilon)
 
 
-@kernel
-def product(rows: Array, index: Array, m: Array, out: Array) -> None:
-    """out[n] = rows[index[n]] @ m, four rows at a time."""
-    (K, R), end, none = m.shape, len(index) - 1, spread(m.dtype.type(0))
-    width = lanes(m)
-    last = max(0, R - width)
-    for n in range(0, end + 1, 4):
-        n1, n2, n3 = min(n + 1, end), min(n + 2, end), min(n + 3, end)
-        x0, x1, x2, x3 = rows[index[n]], rows[index[n1]], rows[index[n2]], rows[index[n3]]
-        for start in range(0, R, 2 * width):
-            a, b = min(start, last), min(start + width, last)
-            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = none
-            for k in range(K):
-                row = m[k]
-                y, z = load(row, a), load(row, b)
-                u0, v0 = plus(u0, x0[k], y), plus(v0, x0[k], z)
-                u1, v1 = plus(u1, x1[k], y), plus(v1, x1[k], z)
-                u2, v2 = plus(u2, x2[k], y), plus(v2, x2[k], z)
-                u3, v3 = plus(u3, x3[k], y), plus(v3, x3[k], z)
-            store_two(out[n], a, u0, b, v0)
-            store_two(out[n1], a, u1, b, v1)
-            store_two(out[n2], a, u2, b, v2)
-            store_two(out[n3], a, u3, b, v3)
-
-
-@kernel
-def product_transposed(rows: Array, index: Array, m: Array, out: Array, room: Array) -> None:
-    """out[n] = m @ rows[index[n]]; `room` for as many numbers as m has."""
-    if len(index) >= MANY:
-        swapped = room[: m.size].reshape(m.shape[1], m.shape[0])
-        for k in range(len(m)):
-            for r in range(m.shape[1]):
-                swapped[r, k] = m[k, r]
-        product(rows, index, swapped, out)
-    else:
-        product_in_dots(rows, index, m, out)
-
-
-@kernel
-def product_in_dots(rows: Array, index: Array, m: Array, out: Array) -> None:
-    """The same where few rows share m, two rows and four sums at a time."""
-    (K, R), end, none = m.shape, len(index) - 1, spread(m.dtype.type(0))
-    width = lanes(m)
-    last = max(0, R - width)
-    for n in range(0, end + 1, 2):
-        n1 = min(n + 1, end)
-        x, y, u, v = rows[index[n]], rows[index[n1]], out[n], out[n1]
-        for k in range(0, K, 4):
-            k1, k2, k3 = min(k + 1, K - 1), min(k + 2, K - 1), min(k + 3, K - 1)
-            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = none
-            for start in range(0, R, width):
-                a = min(start, last)
-                p, q = without(load(x, a), start - a), without(load(y, a), start - a)
-                m0, m1, m2, m3 = load(m[k], a), load(m[k1], a), load(m[k2], a), load(m[k3], a)
-                u0, v0 = plus(u0, m0, p), plus(v0, m0, q)
-                u1, v1 = plus(u1, m1, p), plus(v1, m1, q)
-                u2, v2 = plus(u2, m2, p), plus(v2, m2, q)
-                u3, v3 = plus(u3, m3, p), plus(v3, m3, q)
-            u[k], u[k1], u[k2], u[k3] = totals(u0, u1, u2, u3)
-            v[k], v[k1], v[k2], v[k3] = totals(v0, v1, v2, v3)
-
-
-@kernel
-def outer(x: Array, y: Array, m: Array) -> None:
-    """m = Σ x[n] ⊗ y[n], four of its rows at a time."""
-    (K, R), none = m.shape, spread(m.dtype.type(0))
-    width = lanes(m)
-    last = max(0, R - width)
-    for start in range(0, R, 2 * width):
+@njit(inline="always")
+def four_rows(
+    rows: Array, i0: int, i1: int, i2: int, i3: int, table: Array, first: int,
+    out: Array, n0: int, n1: int, n2: int, n3: int,
+) -> None:  # fmt: skip
+    """out[n] = rows[i] @ table[first :] of four rows, two to four registers of columns at a time."""
+    R, width = table.shape[1], lanes(table)
+    start, last = 0, R - width
+    if last < 0:  # narrower than a register
+        for r in range(R):
+            u0 = u1 = u2 = u3 = table.dtype.type(0)
+            for k in range(rows.shape[1]):
+                y = table[first + k, r]
+                u0, u1, u2, u3 = u0 + rows[i0, k] * y, u1 + rows[i1, k] * y, u2 + rows[i2, k] * y, u3 + rows[i3, k] * y
+            out[n0, r], out[n1, r], out[n2, r], out[n3, r] = u0, u1, u2, u3
+    while start < R and last >= 0:
+        left = (R - start + width - 1) // width
         a, b = min(start, last), min(start + width, last)
-        for k in range(0, K, 4):
-            k1, k2, k3 = min(k + 1, K - 1), min(k + 2, K - 1), min(k + 3, K - 1)
-            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = none
-            for n in range(len(x)):
-                p, q = load(y[n], a), load(y[n], b)
-                u0, v0 = plus(u0, x[n, k], p), plus(v0, x[n, k], q)
-                u1, v1 = plus(u1, x[n, k1], p), plus(v1, x[n, k1], q)
-                u2, v2 = plus(u2, x[n, k2], p), plus(v2, x[n, k2], q)
-                u3, v3 = plus(u3, x[n, k3], p), plus(v3, x[n, k3], q)
-            store_two(m[k], a, u0, b, v0)
-            store_two(m[k1], a, u1, b, v1)
-            store_two(m[k2], a, u2, b, v2)
-            store_two(m[k3], a, u3, b, v3)
+        c, d = min(start + 2 * width, last), min(start + 3 * width, last)
+        if left < 3:
+            four_products(rows, i0, i1, i2, i3, table, first, (a, b), out, n0, n1, n2, n3)
+            start += 2 * width
+        elif left == 3 or left == 5:
+            four_products(rows, i0, i1, i2, i3, table, first, (a, b, c), out, n0, n1, n2, n3)
+            start += 3 * width
+        else:
+            four_products(rows, i0, i1, i2, i3, table, first, (a, b, c, d), out, n0, n1, n2, n3)
+            start += 4 * width
 
 
 @kernel
-def gathered(rows: Array, index: Array, room: Array) -> Array:
-    """rows[index], in `room`."""
+def product(rows: Array, index: Array, first: int, stop: int, table: Array, at: int, out: Array, to: int) -> None:
+    """out[to :] = rows[index[first:stop]] @ table[at :], four rows at a time."""
+    shift = to - first
+    for n in range(first, stop, 4):
+        n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
+        i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
+        four_rows(rows, i0, i1, i2, i3, table, at, out, shift + n, shift + n1, shift + n2, shift + n3)
+
+
+@kernel
+def product_transposed(
+    rows: Array, index: Array, first: int, stop: int, table: Array, at: int, out: Array, to: int, room: Array
+) -> None:
+    """out[to :] = rows[index[first:stop]] @ mᵀ of the matrix m in table[at :], as large as `room` is transposed."""
+    if stop - first >= MANY:
+        for k in range(room.shape[1]):
+            for r in range(room.shape[0]):
+                room[r, k] = table[at + k, r]
+        product(rows, index, first, stop, room, 0, out, to)
+    else:
+        for n in range(first, stop):
+            for k in range(0, room.shape[1], 4):
+                last, i, u = room.shape[1] - 1, index[n], to + n - first
+                k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+                sums = dots(rows, i, i, i, i, table, at + k, at + k1, at + k2, at + k3)
+                out[u, k], out[u, k1], out[u, k2], out[u, k3] = sums
+
+
+@kernel
+def outer(columns: Array, y: Array, out: Array, to: int) -> None:
+    """out[to :] = Σ x[n] ⊗ y[n], x being columns[:, n], four rows at a time."""
+    last = len(columns) - 1
+    for k in range(0, last + 1, 4):
+        k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+        four_rows(columns, k, k1, k2, k3, y, 0, out, to + k, to + k1, to + k2, to + k3)
+
+
+@kernel
+def gather(rows: Array, index: Array, first: int, stop: int, room: Array) -> None:
+    """room[n] = rows[index[first + n]]."""
     width = lanes(rows)
     last = max(0, rows.shape[1] - width)
-    for n in range(len(index)):
+    for n in range(first, stop):
         for start in range(0, rows.shape[1], width):
             a = min(start, last)
-            store(room[n], a, load(rows[index[n]], a))
-    return room[: len(index)]
+            store(room, n - first, a, load(rows, index[n], a))
 
 
 @kernel
@@ -296,60 +276,62 @@ def most_rows(starts: Array) -> int:
 
 
 @kernel
-def store_two(row: Array, a: int, u: Any, b: int, v: Any) -> None:
-    store(row, a, u)
-    store(row, b, v)
-
-
-@kernel
 def rows_times(rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array) -> None:
     """out[n] = rows[index[n]] @ matrices[owner of n's group]."""
+    _, K, R = matrices.shape
+    table = matrices.reshape(-1, R)
     for group in range(len(owner)):
-        some = slice(starts[group], starts[group + 1])
-        product(rows, index[some], matrices[owner[group]], out[some])
+        first, stop = starts[group], starts[group + 1]
+        product(rows, index, first, stop, table, K * owner[group], out, first)
 
 
 @kernel
 def times_rows(rows: Array, index: Array, matrices: Array, starts: Array, owner: Array, out: Array) -> None:
     """out[n] = matrices[owner of n's group] @ rows[index[n]]."""
-    room = np.empty(matrices.shape[1] * matrices.shape[2], matrices.dtype)
+    _, K, R = matrices.shape
+    table, room = matrices.reshape(-1, R), np.empty((R, K), matrices.dtype)
     for group in range(len(owner)):
-        some = slice(starts[group], starts[group + 1])
-        product_transposed(rows, index[some], matrices[owner[group]], out[some], room)
+        first, stop = starts[group], starts[group + 1]
+        product_transposed(rows, index, first, stop, table, K * owner[group], out, first, room)
 
 
 @kernel
 def add_outer(left: Array, i: Array, right: Array, j: Array, starts: Array, owner: Array, matrices: Array) -> None:
     """matrices[owner of n's group] = Σ left[i[n]] ⊗ right[j[n]]; every owner has one group."""
-    most = most_rows(starts)
-    x, y = np.empty((most, left.shape[1]), left.dtype), np.empty((most, right.shape[1]), right.dtype)
+    _, K, R = matrices.shape
+    table, most = matrices.reshape(-1, R), most_rows(starts)
+    x, y = np.empty((most, K), left.dtype), np.empty((most, R), right.dtype)
     for group in range(len(owner)):
-        some = slice(starts[group], starts[group + 1])
-        outer(gathered(left, i[some], x), gathered(right, j[some], y), matrices[owner[group]])
+        first, stop = starts[group], starts[group + 1]
+        gather(left, i, first, stop, x)
+        gather(right, j, first, stop, y)
+        outer(x[: stop - first].T, y, table, K * owner[group])
 
 
 @kernel
 def matrix_scores(
     matrices: Array, starts: Array, owner: Array, rows: Array, i: Array, columns: Array, j: Array, out: Array, q: Array
 ) -> None:
-    """x M y of each fact, of its other x with its y, then of its x with its other y: (B, K + L - 1).
+    """x M y of each fact, of its other x with its y, then of its x with its other y: (B, X + Y - 1).
 
-    M is the matrix of the fact's group; x are the rows i[n], the fact's own first, (B, K); y the columns j[n], (B, L).
-    What x M is stays in q, (B, K, R).
+    M is the matrix of the fact's group; x are the rows i[n], the fact's own first, (B, X); y the columns j[n], (B, Y).
+    What x M is stays in q, (B, X, R).
     """
-    K, L = i.shape[1], j.shape[1]
-    all_i, all_q = i.reshape(-1), q.reshape(-1, q.shape[2])
+    (_, X), Y, (_, K, R) = i.shape, j.shape[1], matrices.shape
+    table, index, products, last = matrices.reshape(-1, R), i.reshape(-1), q.reshape(-1, R), X + Y - 2
     for group in range(len(owner)):
         first, stop = starts[group], starts[group + 1]
-        product(rows, all_i[K * first : K * stop], matrices[owner[group]], all_q[K * first : K * stop])
+        product(rows, index, X * first, X * stop, table, K * owner[group], products, X * first)
         for n in range(first, stop):
-            for a in range(0, K + L - 1, 4):
-                a1, a2, a3 = min(a + 1, K + L - 2), min(a + 2, K + L - 2), min(a + 3, K + L - 2)
-                x0, x1 = q[n, a if a < K else 0], q[n, a1 if a1 < K else 0]
-                x2, x3 = q[n, a2 if a2 < K else 0], q[n, a3 if a3 < K else 0]
-                y0, y1 = columns[j[n, max(0, a - K + 1)]], columns[j[n, max(0, a1 - K + 1)]]
-                y2, y3 = columns[j[n, max(0, a2 - K + 1)]], columns[j[n, max(0, a3 - K + 1)]]
-                out[n, a], out[n, a1], out[n, a2], out[n, a3] = dots(x0, y0, x1, y1, x2, y2, x3, y3)
+            own = X * n
+            for a in range(0, last + 1, 4):
+                a1, a2, a3 = min(a + 1, last), min(a + 2, last), min(a + 3, last)
+                x0, x1 = own + (a if a < X else 0), own + (a1 if a1 < X else 0)
+                x2, x3 = own + (a2 if a2 < X else 0), own + (a3 if a3 < X else 0)
+                y0, y1 = j[n, max(0, a - X + 1)], j[n, max(0, a1 - X + 1)]
+                y2, y3 = j[n, max(0, a2 - X + 1)], j[n, max(0, a3 - X + 1)]
+                sums = dots(products, x0, x1, x2, x3, columns, y0, y1, y2, y3)
+                out[n, a], out[n, a1], out[n, a2], out[n, a3] = sums
 
 
 @kernel
@@ -358,32 +340,39 @@ def matrix_back(
     grad: Array, dmatrices: Array, dx: Array, dy: Array,
 ) -> None:  # fmt: skip
     """The gradients of `matrix_scores`: of the matrices, and of each fact's own rows and columns."""
-    K, L, R, none = i.shape[1], j.shape[1], q.shape[2], spread(q.dtype.type(0))
-    width = lanes(q)
+    (_, X), Y, (_, K, R) = i.shape, j.shape[1], matrices.shape
+    table, dtable = matrices.reshape(-1, R), dmatrices.reshape(-1, R)
+    index, products, by_row, by_column = i.reshape(-1), q.reshape(-1, R), dx.reshape(-1, K), dy.reshape(-1, R)
+    most = X * most_rows(starts)
+    x, dq, each, room = (
+        np.empty((most, K), q.dtype),
+        np.empty((most, R), q.dtype),
+        np.arange(most),
+        np.empty((R, K), q.dtype),
+    )
+    width, none = lanes(q), spread(q.dtype.type(0))
     last = max(0, R - width)
-    most = K * most_rows(starts)
-    dq, each = np.empty((most, R), q.dtype), np.arange(most)
-    x, room = np.empty((most, rows.shape[1]), q.dtype), np.empty(matrices.shape[1] * matrices.shape[2], q.dtype)
-    all_i, all_dx = i.reshape(-1), dx.reshape(-1, dx.shape[2])
     for group in range(len(owner)):
         first, stop = starts[group], starts[group + 1]
         for n in range(first, stop):
-            g, at = grad[n], K * (n - first)
+            at = X * (n - first)
             for start in range(0, R, width):
                 c = min(start, last)
-                own, y = load(q[n, 0], c), load(columns[j[n, 0]], c)
-                down, across = plus(none, g[0], y), plus(none, g[0], own)
-                for a in range(1, K):
-                    across = plus(across, g[a], load(q[n, a], c))
-                    store(dq[at + a], c, plus(none, g[a], y))
-                for b in range(1, L):
-                    down = plus(down, g[K + b - 1], load(columns[j[n, b]], c))
-                    store(dy[n, b], c, plus(none, g[K + b - 1], own))
-                store(dq[at], c, down)
-                store(dy[n, 0], c, across)
-        some, these = slice(K * first, K * stop), each[: K * (stop - first)]
-        outer(gathered(rows, all_i[some], x), dq[: len(these)], dmatrices[owner[group]])
-        product_transposed(dq, these, matrices[owner[group]], all_dx[some], room)
+                own, y = load(products, X * n, c), load(columns, j[n, 0], c)
+                down, across = plus(none, grad[n, 0], y), plus(none, grad[n, 0], own)
+                for a in range(1, X):
+                    across = plus(across, grad[n, a], load(products, X * n + a, c))
+                    store(dq, at + a, c, plus(none, grad[n, a], y))
+                for b in range(1, Y):
+                    g = grad[n, X + b - 1]
+                    down = plus(down, g, load(columns, j[n, b], c))
+                    store(by_column, Y * n + b, c, plus(none, g, own))
+                store(dq, at, c, down)
+                store(by_column, Y * n, c, across)
+        count = X * (stop - first)
+        gather(rows, index, X * first, X * stop, x)
+        outer(x[:count].T, dq, dtable, K * owner[group])
+        product_transposed(dq, each, 0, count, table, K * owner[group], by_row, X * first, room)
 
 
 @kernel
@@ -430,17 +419,16 @@ def pair_scores(
     K, L, width, none = other_s.shape[1], other_o.shape[1], lanes(c), spread(c.dtype.type(0))
     last = max(0, c.shape[1] - width)
     for n in range(len(i)):
-        z, x, y = c[i[n]], subjects[s[n]], objects[o[n]]
         for k in range(max(1, K, L)):  # one of its other subjects and one of its other objects at a time
-            x2, y2 = subjects[other_s[n, k] if k < K else s[n]], objects[other_o[n, k] if k < L else o[n]]
+            s2, o2 = other_s[n, k] if k < K else s[n], other_o[n, k] if k < L else o[n]
             true = by_subject = by_object = none
-            for start in range(0, len(z), width):
+            for start in range(0, c.shape[1], width):
                 a = min(start, last)
-                u, v, w = without(load(z, a), start - a), load(x, a), load(y, a)
-                q = times(u, v, paired)
-                true = plus(true, q, w)
-                by_subject = plus(by_subject, times(u, w, paired), load(x2, a))
-                by_object = plus(by_object, q, load(y2, a))
+                z, x, y = without(load(c, i[n], a), start - a), load(subjects, s[n], a), load(objects, o[n], a)
+                q = times(z, x, paired)
+                true = plus(true, q, y)
+                by_subject = plus(by_subject, times(z, y, paired), load(subjects, s2, a))
+                by_object = plus(by_object, q, load(objects, o2, a))
             sums = totals(true, by_subject, by_object, none)
             out[n, 0] = sums[0]
             if k < K:
@@ -458,22 +446,23 @@ def pair_back(
     K, L, width, none, one = other_s.shape[1], other_o.shape[1], lanes(c), spread(c.dtype.type(0)), c.dtype.type(1)
     last = max(first, end - width)
     for n in range(len(i)):
-        z, x, y, dz, dx, dy = c[i[n]], subjects[s[n]], objects[o[n]], dc[i[n]], dsubjects[s[n]], dobjects[o[n]]
+        at, own_s, own_o = i[n], s[n], o[n]
         for start in range(first, end, width):
             a = min(start, last)
-            done, u, v, w = start - a, load(z, a), load(x, a), load(y, a)
-            q, p = times(u, v, paired), times(u, w, paired)
-            dq, dp = plus(none, grad[n, 0], w), none
+            done, z, x, y = start - a, load(c, at, a), load(subjects, own_s, a), load(objects, own_o, a)
+            q, p = times(z, x, paired), times(z, y, paired)
+            dq, dp = plus(none, grad[n, 0], y), none
             for k in range(L):
-                g, at = grad[n, 1 + K + k], other_o[n, k]
-                dq = plus(dq, g, load(objects[at], a))
-                store(dobjects[at], a, plus(load(dobjects[at], a), g, without(q, done)))
+                g, row = grad[n, 1 + K + k], other_o[n, k]
+                dq = plus(dq, g, load(objects, row, a))
+                store(dobjects, row, a, plus(load(dobjects, row, a), g, without(q, done)))
             for k in range(K):
-                g, at = grad[n, 1 + k], other_s[n, k]
-                dp = plus(dp, g, load(subjects[at], a))
-                store(dsubjects[at], a, plus(load(dsubjects[at], a), g, without(p, done)))
-            du = plus(times(dq, v, paired), one, times(dp, w, paired))
-            store(dz, a, du if own else plus(load(dz, a), one, without(du, done)))
-            store(dx, a, plus(load(dx, a), one, without(times(dq, u, paired), done)))
-            dw = plus(times(dp, u, paired), grad[n, 0], q)
-            store(dy, a, plus(load(dy, a), one, without(dw, done)))
+                g, row = grad[n, 1 + k], other_s[n, k]
+                dp = plus(dp, g, load(subjects, row, a))
+                store(dsubjects, row, a, plus(load(dsubjects, row, a), g, without(p, done)))
+            dz = plus(times(dq, x, paired), one, times(dp, y, paired))
+            store(dc, at, a, dz if own else plus(load(dc, at, a), one, without(dz, done)))
+            dx = without(times(dq, z, paired), done)
+            store(dsubjects, own_s, a, plus(load(dsubjects, own_s, a), one, dx))
+            dy = without(plus(times(dp, z, paired), grad[n, 0], q), done)
+            store(dobjects, own_o, a, plus(load(dobjects, own_o, a), one, dy))
