@@ -147,7 +147,7 @@ MATRICES = [(name, form) for name, form in ALONE if not MODELS[name].equation(fo
     case=cases, others=st.tuples(st.integers(1, 3), st.integers(1, 3)), slots=st.sampled_from(["so", "os", "s", "o"])
 )
 def test_matrices_that_facts_share_give_the_plain_sum(name, form, large, case, others, slots):
-    """In one sweep, whether it pays or not; large cores are multiplied in tiles, some of whose rows are not used."""
+    """In one sweep, whether it pays or not; large cores are multiplied one by one, some by nothing."""
     model, facts = build(name, form, case)
     facts = facts[(facts.t != 1) & ~((facts.t == 2) & (facts.p == 0))] if len(facts) > 1 else facts
     corrupted = {slot: some_ids(model, slot, len(facts), count) for slot, count in zip(slots, others, strict=False)}
@@ -157,8 +157,8 @@ def test_matrices_that_facts_share_give_the_plain_sum(name, form, large, case, o
         work = model.works(facts)[""]
         between = work.between()
         assert between is not None
-        tiled = large and name == "cont" and form == "episodic" and len(facts) > SMALL
-        assert isinstance(between.matrices, Product) >= tiled
+        by_core = large and name == "cont" and form == "episodic" and len(facts) > SMALL
+        assert isinstance(between.matrices, Product) >= by_core
         assert isinstance(between.matrices, Product) <= large
         true, false = model._score_by_matrix(work, between, corrupted)
         want = [plain_against(model, facts, slot, ids) for slot, ids in corrupted.items()]
@@ -168,7 +168,7 @@ def test_matrices_that_facts_share_give_the_plain_sum(name, form, large, case, o
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("name", ["cont", "tucker"])
-def test_cores_of_times_are_multiplied_in_tiles(name, threads, monkeypatch):
+def test_cores_of_times_meet_their_predicates_one_by_one(name, threads, monkeypatch):
     """The way that training takes at ranks that are used, with predicates that not all times have."""
     sizes = {"entity": 60, "predicate": 9, "time": 4}
     rank = Ranks.of(26, time=6 if name == "tucker" else 26)
@@ -178,7 +178,7 @@ def test_cores_of_times_are_multiplied_in_tiles(name, threads, monkeypatch):
     between = model.works(facts)[""].between()
     assert between is not None
     assert isinstance(between.matrices, Product)
-    assert len(between.matrices.place) == 30 < between.matrices.tile * 4
+    assert between.matrices.places.diff().tolist() == [9, 7, 7, 7]
     corrupted = {slot: some_ids(model, slot, len(facts), 1) for slot in "so"}
     monkeypatch.setattr(threads_module, "_given", [threads])
     monkeypatch.setattr(threads_module, "WORTH", 0)

@@ -138,7 +138,7 @@ class Contraction:
             return None
         level = self._level(slots)
         right = [axis for axis in y.axes if axis not in common]
-        cores = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [*common, *right]))
+        cores = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [right[0], *common, right[1]]))
         product = Product.of(x.value, self._rows(x, level, slots), cores, self._rows(y, level, slots))
         return None if product is None else Between("".join(right), product, Groups.of(level.index))
 

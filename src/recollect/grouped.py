@@ -178,26 +178,20 @@ class _Grouped(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Product:
-    """Matrices that are yet to be made, each of a row and of a core that several share: Σ_k x[k] G[k, …].
-
-    Every core has a tile of as many rows, so that all matrices are one product; unused rows of a tile are row 0.
-    """
+    """Matrices that are yet to be made, each of a row and of a core that several share: Σ_k x[k] G[:, k, :]."""
 
     rows: Tensor  # (N, K)
     index: Tensor  # (n,): the row of each matrix
-    cores: Tensor  # (G, K, R, C), seen in this order however they lie in memory
-    place: Tensor  # (n,): where the matrix lies among the rows of all tiles
-    tile: int
+    cores: Tensor  # (G, R, K, C)
+    places: Tensor  # (G + 1,): where the matrices of each core start, and where the last ones stop
 
     @classmethod
     def of(cls, rows: Tensor, index: Tensor, cores: Tensor, core: Tensor) -> Product | None:
-        """From the core of each matrix, (n,); None where tiles would be emptier than full, or matrices not sorted."""
-        counts = core.bincount(minlength=len(cores))
-        tile = int(counts.max())
-        if tile * len(cores) > 2 * len(core) or not bool((core[1:] >= core[:-1]).all()):
+        """From the core of each matrix, (n,); None where they are not sorted."""
+        if not bool((core[1:] >= core[:-1]).all()):
             return None
-        within = torch.arange(len(core)) - (counts.cumsum(0) - counts)[core]
-        return cls(rows, index, cores, core * tile + within, tile)
+        places = torch.cat([core.new_zeros(1), core.bincount(minlength=len(cores)).cumsum(0)])
+        return cls(rows, index, cores, places)
 
 
 def matrix_scores(
@@ -210,7 +204,7 @@ def matrix_scores(
     """
     i, j = groups.sorted(i), groups.sorted(j)
     if isinstance(matrices, Product):
-        made = (matrices.rows, matrices.cores, matrices.index, matrices.place, matrices.tile)
+        made = (matrices.rows, matrices.cores, matrices.index, matrices.places)
         scores = _ProductScores.apply(*made, groups, rows, i, columns, j)
     else:
         scores = _MatrixScores.apply(matrices, groups, rows, i, columns, j)
@@ -232,7 +226,7 @@ class _MatrixScores(torch.autograd.Function):
         def work(first: int, last: int) -> None:
             native.matrix_scores(m, at[first : last + 1], of[first:last], *facts)
 
-        _by_rows(work, groups, i.numel() * matrices[:1].numel())
+        _by_rows(work, groups.starts, i.numel() * matrices[:1].numel())
         return out
 
     @staticmethod
@@ -247,57 +241,48 @@ class _MatrixScores(torch.autograd.Function):
         def work(first: int, last: int) -> None:
             native.matrix_back(m, at[first : last + 1], of[first:last], *facts)
 
-        _by_rows(work, ctx.groups, 2 * i.numel() * matrices[:1].numel())
+        _by_rows(work, ctx.groups.starts, 2 * i.numel() * matrices[:1].numel())
         return dm, None, _added(rows, i, dx), None, _added(columns, j, dy), None
 
 
 class _ProductScores(torch.autograd.Function):
+    """Core by core, whose matrices stay in a processor's cache until they are used."""
+
     @staticmethod
     def forward(
-        ctx: Any, given: Tensor, cores: Tensor, index: Tensor, place: Tensor, tile: int, groups: Groups,
+        ctx: Any, given: Tensor, cores: Tensor, index: Tensor, places: Tensor, groups: Groups,
         rows: Tensor, i: Tensor, columns: Tensor, j: Tensor,
     ) -> Tensor:  # fmt: skip
-        count, (width, *shape) = len(cores), cores.shape[1:]
-        out, q = _scores_of(rows, i, j, shape[1])
-        padded = index.new_zeros(count * tile).index_copy_(0, place, index)
-        x = given.index_select(0, padded).view(count, tile, width)
-        flat = x.new_empty(count, width, math.prod(shape))
-        made = x.new_empty(count, tile, math.prod(shape))
-        ctx.groups, ctx.tile, ctx.shape = groups, tile, shape
-        ctx.save_for_backward(given, cores, padded, place, x, flat, made, rows, i, columns, j, q)
+        _, R, K, C = cores.shape
+        out, q = _scores_of(rows, i, j, C)
+        cores, made = cores.contiguous(), cores.new_empty(len(index), R, C)
+        ctx.groups = groups
+        ctx.save_for_backward(given, cores, index, places, made, rows, i, columns, j, q)
+        before, after = _arrays(given, index, cores), _arrays(places, made, groups.starts, groups.matrix)
         facts = _arrays(rows, i, columns, j, out, q)
-        matrices, at, of = _arrays(made.view(-1, *shape), groups.starts, place)
 
         def work(first: int, last: int) -> None:
-            flat[first:last].view(-1, width, *shape).copy_(cores[first:last])
-            torch.bmm(x[first:last], flat[first:last], out=made[first:last])
-            a, b = np.searchsorted(of, [tile * first, tile * last])
-            native.matrix_scores(matrices, at[a : b + 1], of[a:b], *facts)
+            native.core_scores(*before, first, last, *after, *facts)
 
-        shared_out(work, count, i.numel() * math.prod(shape) + len(padded) * cores[:1].numel())
+        _by_rows(work, places, R * C * (i.numel() + K * len(index)))
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        given, cores, padded, place, x, flat, made, rows, i, columns, j, q = ctx.saved_tensors
-        count, tile, shape = len(cores), ctx.tile, ctx.shape
-        dcores, dgiven, back = torch.empty_like(cores), torch.empty_like(x), torch.empty_like(made)
-        unused = torch.ones(count * tile, dtype=torch.bool).index_fill_(0, place, False).nonzero()[:, 0]
-        back.flatten(0, 1).index_fill_(0, unused, 0)
+        given, cores, index, places, made, rows, i, columns, j, q = ctx.saved_tensors
+        _, R, K, C = cores.shape
+        dgiven, dcores = given.new_empty(len(index), K), torch.empty_like(cores)
         dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
-        facts = _arrays(rows, i, columns, j, q, grad.contiguous(), back.view(-1, *shape), dx, dy)
-        matrices, at, of = _arrays(made.view(-1, *shape), ctx.groups.starts, place)
+        before, after = _arrays(given, index, cores), _arrays(places, made, ctx.groups.starts)
+        facts = _arrays(rows, i, columns, j, q, grad.contiguous(), dgiven, dcores, dx, dy)
 
         def work(first: int, last: int) -> None:
-            a, b = np.searchsorted(of, [tile * first, tile * last])
-            native.matrix_back(matrices, at[a : b + 1], of[a:b], *facts)
-            torch.bmm(back[first:last], flat[first:last].mT, out=dgiven[first:last])
-            dcores[first:last] = torch.bmm(x[first:last].mT, back[first:last]).view(-1, *cores.shape[1:])
+            native.core_back(*before, first, last, *after, *facts)
 
-        shared_out(work, count, 2 * i.numel() * math.prod(shape) + 3 * len(padded) * cores[:1].numel())
-        added = add_rows(len(given), padded, dgiven.flatten(0, 1))
-        return added, dcores, None, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
+        _by_rows(work, places, R * C * (2 * i.numel() + 2 * K * len(index)))
+        added = add_rows(len(given), index, dgiven)
+        return added, dcores, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
 
 
 def _sorted(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -323,15 +308,16 @@ def _arrays(*tensors: Tensor) -> list[Array]:
     return [x.detach().contiguous().numpy() for x in tensors]
 
 
-def _by_rows(work: Callable[[int, int], None], groups: Groups, multiplications: int) -> None:
-    """work(first, last) over groups, shared out so that all have about as many rows."""
-    ends = groups.starts[1:]
+def _by_rows(work: Callable[[int, int], None], starts: Tensor, multiplications: int) -> None:
+    """work(first, last) over groups that start so, shared out so that all have about as many rows."""
+    begin, count = starts.numpy()[:-1], int(starts[-1])
 
     def some(first: int, last: int) -> None:
-        bounds = torch.searchsorted(ends, torch.tensor([first, last]), right=True).tolist()
-        work(bounds[0], bounds[1])
+        # a group in the middle is for the thread that begins at once, not for one that has to wake
+        a, b = np.searchsorted(begin, [first, last])
+        work(a if first else 0, b if last < count else len(begin))
 
-    shared_out(some, int(groups.starts[-1]), multiplications)
+    shared_out(some, count, multiplications)
 
 
 def is_large(matrices: Tensor) -> bool:

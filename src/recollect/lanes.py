@@ -142,37 +142,41 @@ def store(table: Array, row: int, start: int, register: Any) -> None:
 
 @intrinsic
 def four_products(
-    context: Any, rows: Any, i0: Any, i1: Any, i2: Any, i3: Any, table: Any, first: Any, starts: Any,
-    out: Any, n0: Any, n1: Any, n2: Any, n3: Any,
+    context: Any, rows: Any, i0: Any, i1: Any, i2: Any, i3: Any, table: Any, first: Any, column: Any, starts: Any,
+    out: Any, n0: Any, n1: Any, n2: Any, n3: Any, more: Any,
 ) -> Any:  # fmt: skip
-    """out[n] = rows[i] @ table[first :], of four rows, a register of columns from each of `starts`.
+    """out[n] = rows[i] @ table[first :, column :] of four rows, a register of columns from each of `starts`.
 
-    All sums are in registers until the end. The table has as many rows from `first` as `rows` columns, and is at least
-    as wide as a register.
+    `more`: it is added to what is in out. All sums are in registers until the end. The table has as many rows from
+    `first` as `rows` columns; registers may overlap, and reach no further than the columns of out.
     """
     size = table.dtype.bitwidth // 8
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.get_value_type(Lanes(table.dtype))
-        x, m, u = (context.make_array(signature.args[at])(context, builder, args[at]) for at in (0, 5, 8))
+        x, m, u = (context.make_array(signature.args[at])(context, builder, args[at]) for at in (0, 5, 9))
         of_x, of_m = (builder.extract_value(array.strides, axis) for array, axis in ((x, 1), (m, 0)))
-        xs = [_row(builder, x, i) for i in args[1:5]]
-        top, places = _row(builder, m, args[6]), cgutils.unpack_tuple(builder, args[7])
-        sums = [[cgutils.alloca_once_value(builder, _zeros(kind)) for _ in places] for _ in xs]
+        xs, us = [_row(builder, x, i) for i in args[1:5]], [_row(builder, u, n) for n in args[10:14]]
+        top, places = builder.gep(_row(builder, m, args[6]), [args[7]]), cgutils.unpack_tuple(builder, args[8])
+        outs = [_from(builder, begin, place, kind) for begin in us for place in places]
+        sums = [cgutils.alloca_once_value(builder, _zeros(kind)) for _ in outs]
+        with builder.if_then(cgutils.as_bool_bit(builder, args[14])):
+            for total, place in zip(sums, outs, strict=True):
+                builder.store(builder.load(place, align=size), total)
         with cgutils.for_range(builder, builder.extract_value(x.shape, 1)) as loop:
             row = cgutils.pointer_add(builder, top, builder.mul(loop.index, of_m))
             ys = [builder.load(_from(builder, row, place, kind), align=size) for place in places]
-            for begin, totals in zip(xs, sums, strict=True):
+            for n, begin in enumerate(xs):
                 number = builder.load(cgutils.pointer_add(builder, begin, builder.mul(loop.index, of_x)))
                 many = _spread(builder, kind, number)
-                for total, y in zip(totals, ys, strict=True):
+                for y, total in zip(ys, sums[n * len(ys) :], strict=False):
                     builder.store(_fused(builder, many, y, builder.load(total)), total)
-        for n, totals in zip(args[9:], sums, strict=True):
-            for total, place in zip(totals, places, strict=True):
-                builder.store(builder.load(total), _from(builder, _row(builder, u, n), place, kind), align=size)
+        for total, place in zip(sums, outs, strict=True):
+            builder.store(builder.load(total), place, align=size)
         return context.get_dummy_value()
 
-    return types.void(rows, *4 * [types.intp], table, types.intp, starts, out, *4 * [types.intp]), make
+    ids = [types.intp] * 4
+    return types.void(rows, *ids, table, types.intp, types.intp, starts, out, *ids, types.boolean), make
 
 
 @intrinsic

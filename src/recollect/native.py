@@ -189,17 +189,20 @@ def adagrad_rows(
 
 @njit(inline="always")
 def four_rows(
-    rows: Array, i0: int, i1: int, i2: int, i3: int, table: Array, first: int,
-    out: Array, n0: int, n1: int, n2: int, n3: int,
+    rows: Array, i0: int, i1: int, i2: int, i3: int, table: Array, first: int, column: int,
+    out: Array, n0: int, n1: int, n2: int, n3: int, more: bool,
 ) -> None:  # fmt: skip
-    """out[n] = rows[i] @ table[first :] of four rows, two to four registers of columns at a time."""
-    R, width = table.shape[1], lanes(table)
+    """out[n] = rows[i] @ table[first :, column :] of four rows, or that `more`; two to four registers at a time."""
+    R, width, zero = out.shape[1], lanes(out), out.dtype.type(0)
     start, last = 0, R - width
     if last < 0:  # narrower than a register
         for r in range(R):
-            u0 = u1 = u2 = u3 = table.dtype.type(0)
+            u0 = out[n0, r] if more else zero
+            u1 = out[n1, r] if more else zero
+            u2 = out[n2, r] if more else zero
+            u3 = out[n3, r] if more else zero
             for k in range(rows.shape[1]):
-                y = table[first + k, r]
+                y = table[first + k, column + r]
                 u0, u1, u2, u3 = u0 + rows[i0, k] * y, u1 + rows[i1, k] * y, u2 + rows[i2, k] * y, u3 + rows[i3, k] * y
             out[n0, r], out[n1, r], out[n2, r], out[n3, r] = u0, u1, u2, u3
     while start < R and last >= 0:
@@ -207,13 +210,13 @@ def four_rows(
         a, b = min(start, last), min(start + width, last)
         c, d = min(start + 2 * width, last), min(start + 3 * width, last)
         if left < 3:
-            four_products(rows, i0, i1, i2, i3, table, first, (a, b), out, n0, n1, n2, n3)
+            four_products(rows, i0, i1, i2, i3, table, first, column, (a, b), out, n0, n1, n2, n3, more)
             start += 2 * width
         elif left == 3 or left == 5:
-            four_products(rows, i0, i1, i2, i3, table, first, (a, b, c), out, n0, n1, n2, n3)
+            four_products(rows, i0, i1, i2, i3, table, first, column, (a, b, c), out, n0, n1, n2, n3, more)
             start += 3 * width
         else:
-            four_products(rows, i0, i1, i2, i3, table, first, (a, b, c, d), out, n0, n1, n2, n3)
+            four_products(rows, i0, i1, i2, i3, table, first, column, (a, b, c, d), out, n0, n1, n2, n3, more)
             start += 4 * width
 
 
@@ -224,7 +227,7 @@ def product(rows: Array, index: Array, first: int, stop: int, table: Array, at: 
     for n in range(first, stop, 4):
         n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
         i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
-        four_rows(rows, i0, i1, i2, i3, table, at, out, shift + n, shift + n1, shift + n2, shift + n3)
+        four_rows(rows, i0, i1, i2, i3, table, at, 0, out, shift + n, shift + n1, shift + n2, shift + n3, False)
 
 
 @kernel
@@ -247,12 +250,12 @@ def product_transposed(
 
 
 @kernel
-def outer(columns: Array, y: Array, out: Array, to: int) -> None:
-    """out[to :] = Σ x[n] ⊗ y[n], x being columns[:, n], four rows at a time."""
+def outer(columns: Array, y: Array, column: int, out: Array, to: int) -> None:
+    """out[to :] = Σ x[n] ⊗ y[n, column :], x being columns[:, n], four rows at a time."""
     last = len(columns) - 1
     for k in range(0, last + 1, 4):
         k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
-        four_rows(columns, k, k1, k2, k3, y, 0, out, to + k, to + k1, to + k2, to + k3)
+        four_rows(columns, k, k1, k2, k3, y, 0, column, out, to + k, to + k1, to + k2, to + k3, False)
 
 
 @kernel
@@ -305,7 +308,7 @@ def add_outer(left: Array, i: Array, right: Array, j: Array, starts: Array, owne
         first, stop = starts[group], starts[group + 1]
         gather(left, i, first, stop, x)
         gather(right, j, first, stop, y)
-        outer(x[: stop - first].T, y, table, K * owner[group])
+        outer(x[: stop - first].T, y, 0, table, K * owner[group])
 
 
 @kernel
@@ -371,8 +374,62 @@ def matrix_back(
                 store(by_column, Y * n, c, across)
         count = X * (stop - first)
         gather(rows, index, X * first, X * stop, x)
-        outer(x[:count].T, dq, dtable, K * owner[group])
+        outer(x[:count].T, dq, 0, dtable, K * owner[group])
         product_transposed(dq, each, 0, count, table, K * owner[group], by_row, X * first, room)
+
+
+@kernel
+def core_scores(
+    given: Array, index: Array, cores: Array, first: int, last: int, places: Array, made: Array,
+    starts: Array, owner: Array, rows: Array, i: Array, columns: Array, j: Array, out: Array, q: Array,
+) -> None:  # fmt: skip
+    """`matrix_scores` of matrices that are made on the way, Σ_k given[index[n], k] G[:, k, :], for some cores G.
+
+    cores are (G, R, K, C), the matrices of core g those from places[g] to places[g + 1], (n, R, C).
+    """
+    _, R, K, C = cores.shape
+    table, parts = cores.reshape(-1, C), made.reshape(-1, C)
+    for core in range(first, last):
+        begin, stop = places[core], places[core + 1]
+        for r in range(R):
+            for n in range(begin, stop, 4):
+                n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
+                i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
+                m0, m1, m2, m3 = R * n + r, R * n1 + r, R * n2 + r, R * n3 + r
+                four_rows(given, i0, i1, i2, i3, table, (R * core + r) * K, 0, parts, m0, m1, m2, m3, False)
+        matrix_scores(made, starts[begin : stop + 1], owner[begin:stop], rows, i, columns, j, out, q)
+
+
+@kernel
+def core_back(
+    given: Array, index: Array, cores: Array, first: int, last: int, places: Array, made: Array,
+    starts: Array, rows: Array, i: Array, columns: Array, j: Array, q: Array, grad: Array,
+    dgiven: Array, dcores: Array, dx: Array, dy: Array,
+) -> None:  # fmt: skip
+    """The gradients of `core_scores`: of each matrix's given row, of the cores, and of facts as in `matrix_back`."""
+    _, R, K, C = cores.shape
+    table, dtable = cores.reshape(-1, C), dcores.reshape(-1, C)
+    most = most_rows(places[first : last + 1])
+    dmade, x, each = np.empty((most, R, C), q.dtype), np.empty((most, K), q.dtype), np.arange(most)
+    lines, parts, swapped = dmade.reshape(most, -1), dmade.reshape(-1, C), np.empty((C, K), q.dtype)
+    for core in range(first, last):
+        begin, stop = places[core], places[core + 1]
+        count = stop - begin
+        matrix_back(
+            made[begin:stop], starts[begin : stop + 1], each[:count], rows, i, columns, j, q, grad, dmade, dx, dy
+        )
+        gather(given, index, begin, stop, x)
+        for r in range(R):
+            at = (R * core + r) * K
+            outer(x[:count].T, lines, C * r, dtable, at)
+            for k in range(K):
+                for c in range(C):
+                    swapped[c, k] = table[at + k, c]
+            for n in range(0, count, 4):
+                n1, n2, n3 = min(n + 1, count - 1), min(n + 2, count - 1), min(n + 3, count - 1)
+                m0, m1, m2, m3 = R * n + r, R * n1 + r, R * n2 + r, R * n3 + r
+                u0, u1, u2, u3 = begin + n, begin + n1, begin + n2, begin + n3
+                four_rows(parts, m0, m1, m2, m3, swapped, 0, 0, dgiven, u0, u1, u2, u3, r > 0)
 
 
 @kernel
