@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,13 +34,21 @@ def block_order(times: Tensor, block: int, generator: torch.Generator) -> Tensor
     [[0, 1], [2, 3]]
     """
     shuffled = torch.randperm(len(times), generator=generator)
-    grouped = times[shuffled].sort(stable=True)
-    order, sorted_times = shuffled[grouped.indices], grouped.values
-    within = torch.arange(len(times)) - torch.searchsorted(sorted_times, sorted_times)
-    starts = within % block == 0
-    piece = starts.cumsum(0) - 1
-    place = torch.randperm(int(starts.sum()), generator=generator)
-    return order[place[piece].sort(stable=True).indices]
+    small = (
+        np.uint16 if len(times) and int(times.max()) < 2**16 else np.int64
+    )  # NumPy sorts these in one pass each byte
+    by_time = np.argsort(times.index_select(0, shuffled).numpy().astype(small), kind="stable")
+    order = shuffled.index_select(0, torch.from_numpy(by_time))
+    counts = times.bincount()
+    pieces = -(-counts // block)  # of each time; the last one of a time may be smaller
+    begin = torch.repeat_interleave(counts.cumsum(0) - counts - block * (pieces.cumsum(0) - pieces), pieces)
+    begin += block * torch.arange(len(begin))
+    sizes = torch.cat([begin[1:], counts.sum()[None]]) - begin
+    place = torch.randperm(len(begin), generator=generator)  # of each piece
+    first = place.argsort()  # the piece in each place
+    sizes = sizes[first]
+    shift = torch.repeat_interleave(begin[first] - (sizes.cumsum(0) - sizes), sizes)
+    return order.index_select(0, shift + torch.arange(len(times)))
 
 
 def choose_block(

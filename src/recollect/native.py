@@ -43,10 +43,14 @@ kernel = compiled(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
 
 @kernel
 def add_rows(table: Array, rows: Array, values: Array) -> None:
+    """table[rows[n]] += values[n], in order."""
+    width, one = lanes(table), table.dtype.type(1)
+    last = max(0, table.shape[1] - width)
     for n in range(len(rows)):
-        row = table[rows[n]]
-        for r in range(values.shape[1]):
-            row[r] += values[n, r]
+        row = rows[n]
+        for start in range(0, table.shape[1], width):
+            a = min(start, last)
+            store(table, row, a, plus(load(table, row, a), one, without(load(values, n, a), start - a)))
 
 
 @kernel
