@@ -310,12 +310,12 @@ def _arrays(*tensors: Tensor) -> list[Array]:
 
 def _by_rows(work: Callable[[int, int], None], starts: Tensor, multiplications: int) -> None:
     """work(first, last) over groups that start so, shared out so that all have about as many rows."""
-    begin, count = starts.numpy()[:-1], int(starts[-1])
+    at, count = starts.numpy(), int(starts[-1])
+    middles = (at[1:] + at[:-1]) / 2
 
     def some(first: int, last: int) -> None:
-        # a group in the middle is for the thread that begins at once, not for one that has to wake
-        a, b = np.searchsorted(begin, [first, last])
-        work(a if first else 0, b if last < count else len(begin))
+        a, b = np.searchsorted(middles, [first, last])  # a group is whose its middle is
+        work(a if first else 0, b if last < count else len(middles))
 
     shared_out(some, count, multiplications)
 
