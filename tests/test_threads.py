@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -163,10 +166,32 @@ def test_several_threads_give_the_same_numbers(case, large, three_threads, monke
     monkeypatch.setattr(kernels, "COLUMNS", 16)
     alone = value_and_gradients(*CASES[case])
     calls: list[int] = []
-    pool = threads._pool
-    monkeypatch.setattr(threads, "_pool", lambda workers: (calls.append(workers), pool(workers))[1])
+    crew = threads._crew
+    monkeypatch.setattr(threads, "_crew", lambda workers, process: (calls.append(workers), crew(workers, process))[1])
     with one_thread():
         together = value_and_gradients(*CASES[case])
     assert calls
     for a, b in zip(together, alone, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_has_threads_of_its_own():
+    """Those of its parent are not there: to wait for them would be to wait for ever."""
+    script = """
+import os, torch
+from recollect import threads
+threads.WORTH = 0
+torch.set_num_threads(3)
+def run():
+    found = []
+    with threads.one_thread():
+        threads.shared_out(lambda start, stop: found.append(start), 3, 1)
+    return sorted(found) == [0, 1, 2]
+assert run()
+child = os.fork()
+if child == 0:
+    os._exit(0 if run() else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

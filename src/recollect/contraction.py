@@ -194,14 +194,7 @@ class Contraction:
 
     def cost(self, opens: str) -> float:
         """Estimated flops of the queries of these slots, common work counted once."""
-        sizes, counts = _key(self._sizes(self.terms)), _key(self.counts)
-        total, done = 0.0, set[int]()
-        for slot in opens:
-            mask = without(self.terms, slot)
-            found = tuple(sorted(part for part in done if part & mask == part))
-            cost, steps = plan(self.terms, sizes, counts, mask, found)
-            total, done = total + cost, done | {left | right for left, right in steps}
-        return total
+        return cost(self.terms, _key(self._sizes(self.terms)), _key(self.counts), opens)
 
     def _plan(self, terms: tuple[tuple[str, str], ...], mask: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         found = tuple(sorted(part for part in self._parts if part & mask == part))
@@ -420,6 +413,22 @@ def plan(
         return [] if pair is None else [*steps(pair[0]), *steps(pair[1]), pair]
 
     return best[mask][0], tuple(steps(mask))
+
+
+@lru_cache(maxsize=4096)
+def cost(
+    terms: tuple[tuple[str, str], ...],
+    sizes: tuple[tuple[str, int], ...],
+    counts: tuple[tuple[str, int], ...],
+    opens: str,
+) -> float:
+    """What the queries of these slots cost at least, common work counted once."""
+    total, done = 0.0, set[int]()
+    for slot in opens:
+        mask = without(terms, slot)
+        price, steps = plan(terms, sizes, counts, mask, tuple(sorted(part for part in done if part & mask == part)))
+        total, done = total + price, done | {left | right for left, right in steps}
+    return total
 
 
 def work_numbers(

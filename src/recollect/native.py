@@ -239,18 +239,39 @@ def product_transposed(
     rows: Array, index: Array, first: int, stop: int, table: Array, at: int, out: Array, to: int, room: Array
 ) -> None:
     """out[to :] = rows[index[first:stop]] @ mᵀ of the matrix m in table[at :], as large as `room` is transposed."""
-    if stop - first >= MANY:
-        for k in range(room.shape[1]):
-            for r in range(room.shape[0]):
-                room[r, k] = table[at + k, r]
-        product(rows, index, first, stop, room, 0, out, to)
-    else:
-        for n in range(first, stop):
-            for k in range(0, room.shape[1], 4):
-                last, i, u = room.shape[1] - 1, index[n], to + n - first
-                k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
-                sums = dots(rows, i, i, i, i, table, at + k, at + k1, at + k2, at + k3)
-                out[u, k], out[u, k1], out[u, k2], out[u, k3] = sums
+    if stop - first < MANY:
+        product_in_dots(rows, index, first, stop, table, at, out, to)
+        return
+    for k in range(room.shape[1]):
+        for r in range(room.shape[0]):
+            room[r, k] = table[at + k, r]
+    product(rows, index, first, stop, room, 0, out, to)
+
+
+@kernel
+def product_in_dots(
+    rows: Array, index: Array, first: int, stop: int, table: Array, at: int, out: Array, to: int
+) -> None:
+    """The same where few rows share the matrix: two rows and four sums over their columns at a time."""
+    last, width, none = out.shape[1] - 1, lanes(rows), spread(rows.dtype.type(0))
+    end = max(0, rows.shape[1] - width)
+    for n in range(first, stop, 2):
+        n1 = min(n + 1, stop - 1)
+        i, i1, to0, to1 = index[n], index[n1], to + n - first, to + n1 - first
+        for k in range(0, last + 1, 4):
+            k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = none
+            for start in range(0, rows.shape[1], width):
+                a = min(start, end)
+                x, y = without(load(rows, i, a), start - a), without(load(rows, i1, a), start - a)
+                m0, m1 = load(table, at + k, a), load(table, at + k1, a)
+                m2, m3 = load(table, at + k2, a), load(table, at + k3, a)
+                u0, v0 = plus(u0, m0, x), plus(v0, m0, y)
+                u1, v1 = plus(u1, m1, x), plus(v1, m1, y)
+                u2, v2 = plus(u2, m2, x), plus(v2, m2, y)
+                u3, v3 = plus(u3, m3, x), plus(v3, m3, y)
+            out[to0, k], out[to0, k1], out[to0, k2], out[to0, k3] = totals(u0, u1, u2, u3)
+            out[to1, k], out[to1, k1], out[to1, k2], out[to1, k3] = totals(v0, v1, v2, v3)
 
 
 @kernel

@@ -9,16 +9,19 @@ enough is shared out here, to threads that sleep until they are called.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import lru_cache
-from threading import local
+from functools import cache
+from queue import SimpleQueue
+from threading import Thread, local
 
 import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT = -1, -3, 2**28  # of mallopt; bytes
 WORTH = 2**23  # multiplications: about a millisecond, several times what it takes to wake a thread
+Work = Callable[[int, int], None]
+Tasks = SimpleQueue[tuple[Work, int, int, SimpleQueue[BaseException | None]]]
 _given: list[int] = []  # threads taken from PyTorch, once for every `one_thread` that runs
 
 
@@ -35,24 +38,28 @@ def one_thread() -> Iterator[None]:
         _given.pop()
 
 
-def shared_out(work: Callable[[int, int], None], count: int, multiplications: int) -> None:
+def shared_out(work: Work, count: int, multiplications: int) -> None:
     """work(start, stop) over pieces that make up 0 … count, on several threads where it is long enough.
 
     What a piece would share out in turn, it does itself.
     """
     threads = 1 if _piece.running or not _given or multiplications <= WORTH else min(count, _given[-1])
     if threads <= 1:
-        return work(0, count)
+        work(0, count)
+        return
     bounds = [count * piece // threads for piece in range(threads + 1)]
-    waiting = [_pool(_given[-1] - 1).submit(_plainly, work, *bounds[piece : piece + 2]) for piece in range(1, threads)]
+    tasks, done = _crew(_given[-1] - 1, os.getpid()), SimpleQueue[BaseException | None]()
+    for piece in range(1, threads):
+        tasks.put((work, bounds[piece], bounds[piece + 1], done))
     _piece.running = True
     try:
         work(bounds[0], bounds[1])
     finally:
         _piece.running = False
-        wait(waiting)  # all of them, as they write to the same arrays
-        for future in waiting:
-            future.result()
+        failed = [done.get() for _ in range(1, threads)]  # all of them, as they write to the same arrays
+    for error in failed:
+        if error is not None:
+            raise error
 
 
 class _Piece(local):
@@ -64,15 +71,27 @@ class _Piece(local):
 _piece = _Piece()
 
 
-def _plainly(work: Callable[[int, int], None], start: int, stop: int) -> None:
+@cache
+def _crew(workers: int, process: int) -> Tasks:
+    """Threads of this process that sleep until a piece is put to them."""
+    tasks: Tasks = SimpleQueue()
+    for _ in range(workers):
+        Thread(target=_serve, args=(tasks,), name="recollect", daemon=True).start()
+    return tasks
+
+
+def _serve(tasks: Tasks) -> None:
     _piece.running = True
-    with torch.no_grad():  # another thread does not know that nothing is differentiated here
-        work(start, stop)
-
-
-@lru_cache(maxsize=1)
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="recollect")
+    while True:
+        work, start, stop, done = tasks.get()
+        try:
+            with torch.no_grad():  # another thread does not know that nothing is differentiated here
+                work(start, stop)
+        except BaseException as error:
+            done.put(error)
+        else:
+            done.put(None)
+        del work, done  # and what they hold on to
 
 
 def keep_freed_memory() -> None:
