@@ -36,7 +36,7 @@ class Known:
     def size(self, slot: str) -> int:
         return self.sizes[KINDS[slot]]
 
-    def _keys(self, facts: Facts, slot: str) -> Tensor:
+    def keys(self, facts: Facts, slot: str) -> Tensor:
         """One number for the other three slots, times the number of candidates: (B,)."""
         return number(facts, self.sizes, ORDER.replace(slot, "")) * self.size(slot)
 
@@ -50,13 +50,12 @@ class Known:
 
     def _span(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor, Tensor]:
         """The keys of `facts` and where their known ids begin and end among the sorted codes."""
-        keys, codes = self._keys(facts, slot), self._index(slot).codes
+        keys, codes = self.keys(facts, slot), self._index(slot).codes
         return keys, torch.searchsorted(codes, keys), torch.searchsorted(codes, keys + self.size(slot))
 
-    def spans(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Sorted codes, id = code modulo the slot's size, and where each fact's known completions start and stop."""
-        _, start, stop = self._span(facts, slot)
-        return self._index(slot).codes, start, stop
+    def codes(self, slot: str) -> Tensor:
+        """Every known fact as the key of its other slots plus the slot's id, sorted: (m,)."""
+        return self._index(slot).codes
 
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
         """Coordinates (row, id) of every known completion: fact `row` with `slot` set to `id` is true."""

@@ -458,17 +458,33 @@ def core_back(
 
 
 @kernel
-def count_better(scores: Array, own: Array, codes: Array, starts: Array, stops: Array, size: int, out: Array) -> bool:
+def first_from(codes: Array, key: int, near: int) -> int:
+    """The first place of sorted codes that has at least `key`, soon found if it is a little after `near`."""
+    low, step = near if near == 0 or codes[near - 1] < key else 0, 1
+    while low + step <= len(codes) and codes[low + step - 1] < key:
+        low, step = low + step, 2 * step
+    high = min(len(codes), low + step - 1)
+    while low < high:
+        middle = (low + high) // 2
+        if codes[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def count_better(scores: Array, own: Array, codes: Array, keys: Array, out: Array) -> bool:
     """How many candidates beat each row's own and tie with it, of all others (0, 1) and of the known ones (2, 3, 4).
 
-    Row b's known ids are codes[starts[b] : stops[b]] modulo `size`. Whether every score is a number.
+    Row b's known ids are the sorted codes from keys[b] on, less keys[b]. Whether every score is a number.
     """
-    fine, zero, one = True, scores.dtype.type(0), scores.dtype.type(1)
+    fine, zero, one, at = True, scores.dtype.type(0), scores.dtype.type(1), 0
     for b in range(len(scores)):
         row = scores[b]
-        mine = row[own[b]]
+        mine, size = row[own[b]], len(row)
         out[0, b], out[1, b] = 0, -1
-        for start in range(0, len(row), COUNTED):  # in the scores' own numbers, as many side by side as a register has
+        for start in range(0, size, COUNTED):  # in the scores' own numbers, as many side by side as a register has
             piece = row[start : start + COUNTED]
             greater = equal = bad = zero
             for n in range(len(piece)):
@@ -479,8 +495,11 @@ def count_better(scores: Array, own: Array, codes: Array, starts: Array, stops: 
             out[0, b] += int(greater)
             out[1, b] += int(equal)
         known_greater = known_equal = known = 0
-        for at in range(starts[b], stops[b]):
-            n = codes[at] % size
+        at = first_from(codes, keys[b], at)
+        for place in range(at, len(codes)):
+            n = codes[place] - keys[b]
+            if n >= size:
+                break
             if n != own[b]:
                 known += 1
                 known_greater += row[n] > mine

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recollect import native
 from recollect.errors import UserError
-from recollect.facts import ORDER, SLOT_NAMES, Facts, number
+from recollect.facts import SLOT_NAMES, Facts
 from recollect.kernels import is_native
 from recollect.known import Known
 from recollect.models import TensorModel
@@ -51,18 +52,18 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     """
     n = known.size(slot)
     # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
-    order = number(facts, known.sizes, ORDER.replace(slot, "")).argsort()
-    facts = facts[order]
-    codes, start, stop = known.spans(facts, slot)
-    found = torch.empty(6, len(facts), dtype=torch.int64)
+    keys = known.keys(facts, slot)
+    order = torch.from_numpy(np.argsort(keys.numpy()))
+    facts, keys, codes = facts[order], keys[order], known.codes(slot)
+    found = torch.empty(len(facts), 6, dtype=torch.int64)
 
     def compare(scores: Tensor, first: int) -> None:
         block = slice(first, first + len(scores))
         if is_native(scores):
-            own = facts.column(slot)[block].contiguous()
-            found[:, block] = _compare_compiled(scores, own, codes, start[block], stop[block], slot)
+            counts = _compare_compiled(scores, facts.column(slot)[block].contiguous(), codes, keys[block], slot)
         else:
-            found[:, block] = _compare(scores, facts[block], slot, known)
+            counts = _compare(scores, facts[block], slot, known)
+        found.index_copy_(0, order[block], counts.T)
 
     rows = max(1, budget // (8 * n))  # of at most 8 bytes a number
     if isinstance(scorer, TensorModel):
@@ -70,16 +71,16 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     else:
         for first in range(0, len(facts), rows):
             compare(scorer.score_against(facts[first : first + rows], slot), first)
-    found = torch.empty_like(found).index_copy_(1, order, found)
-    return {"raw": Ranking(*found[:3]), "filtered": Ranking(*(found[:3] - found[3:]))}
+    raw, hidden = found[:, :3].T.contiguous(), found[:, 3:].T
+    return {"raw": Ranking(*raw), "filtered": Ranking(*(raw - hidden))}
 
 
-def _compare_compiled(scores: Tensor, own: Tensor, codes: Tensor, start: Tensor, stop: Tensor, slot: str) -> Tensor:
+def _compare_compiled(scores: Tensor, own: Tensor, codes: Tensor, keys: Tensor, slot: str) -> Tensor:
     """How many others beat each fact's own id, tie with it, and are there; then the same of known ones: (6, B)."""
     size = scores.shape[1]
     counts = torch.empty(5, len(scores), dtype=torch.int64)
-    arrays = (scores.contiguous(), own, codes, start, stop)
-    if not native.count_better(*(array.numpy() for array in arrays), size, counts.numpy()):
+    arrays = (scores.contiguous(), own, codes, keys, counts)
+    if not native.count_better(*(array.numpy() for array in arrays)):
         raise _not_a_number(slot)
     there = torch.full((1, len(scores)), size - 1)
     return torch.cat([counts[:2], there, counts[2:]])
