@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from recollect.facts import KINDS, ORDER, Facts
-from recollect.grouped import Groups, Product, grouped_matmul, is_large
+from recollect.grouped import Groups, Product, grouped_matmul, is_large, product_rows
 from recollect.indicator import Indicator
-from recollect.kernels import row_dot, row_product, take
+from recollect.kernels import is_native, row_dot, row_product, take
 
 SMALL = 64  # facts: too few for sharing to pay
 MOVED = 8  # flops that moving one number is worth
@@ -43,6 +43,10 @@ class Part:
     def width(self) -> int:
         """How many numbers a row has."""
         return math.prod(self.value.shape[1:])
+
+    def stride(self, axis: str) -> int:
+        """How far apart the numbers of an axis lie."""
+        return self.value.stride(1 + self.axes.index(axis))
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,8 @@ class Contraction:
         return part.value, None if self._is_own(part) else part.index
 
     def _waiting(self, open: str) -> Part:
-        part = self._contract(self.terms, without(self.terms, open))
+        mask = without(self.terms, open)
+        part = self._by_core(mask) or self._contract(self.terms, mask)
         wanted = dict.fromkeys("".join(self.indicator.axes(slot) for slot in open))
         axes = "".join(axis for axis in wanted if axis in part.axes)
         value = part.value.permute(0, *(1 + part.axes.index(axis) for axis in axes))
@@ -137,10 +142,37 @@ class Contraction:
         if not few or [*x.axes] != common or len(common) != 1 or len(y.axes) != 1 + 2 or not is_large(y.value):
             return None
         level = self._level(slots)
-        right = [axis for axis in y.axes if axis not in common]
+        right = sorted((axis for axis in y.axes if axis not in common), key=lambda axis: -y.stride(axis))
         cores = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [right[0], *common, right[1]]))
         product = Product.of(x.value, self._rows(x, level, slots), cores, self._rows(y, level, slots))
         return None if product is None else Between("".join(right), product, Groups.of(level.index))
+
+    def _by_core(self, mask: int) -> Part | None:
+        """A product whose last but one step makes matrices of rows and cores, which rows of facts meet at once.
+
+        They are never all there. None where the last steps are others, and where a gradient is wanted.
+        """
+        steps = self._plan(self.terms, mask)[1]
+        slots = _slots(self.terms, mask)
+        if torch.is_grad_enabled() or len(steps) < 2 or self._is_shared(slots):
+            return None
+        *before, make, last = steps
+        made = make[0] | make[1]
+        if made not in last:
+            return None
+        for step in before:
+            self._multiply(self.terms, *step)
+        x = self._part(mask ^ made)
+        if len(x.axes) != 1 or not x.slots or not is_native(x.value) or x.value.is_complex():
+            return None
+        between = self._product(self._part(make[0]), self._part(make[1]))
+        if between is None or x.axes not in between.axes:
+            return None
+        assert isinstance(between.matrices, Product)
+        level, transposed = self._level(slots), between.axes[1] == x.axes
+        rows = self._rows(x, level, slots)
+        value = product_rows(between.matrices, between.groups, x.value, rows, transposed)
+        return Part(slots, between.axes.replace(x.axes, ""), value, level.index, made=True)
 
     def against(self, open: str, candidates: Tensor) -> Tensor:
         """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""

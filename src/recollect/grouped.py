@@ -182,7 +182,7 @@ class Product:
 
     rows: Tensor  # (N, K)
     index: Tensor  # (n,): the row of each matrix
-    cores: Tensor  # (G, R, K, C)
+    cores: Tensor  # (G, R, K, C), in any order in memory but that the last axis lies together
     places: Tensor  # (G + 1,): where the matrices of each core start, and where the last ones stop
 
     @classmethod
@@ -190,6 +190,7 @@ class Product:
         """From the core of each matrix, (n,); None where they are not sorted."""
         if not bool((core[1:] >= core[:-1]).all()):
             return None
+        cores = cores if cores.stride(3) == 1 else cores.contiguous()
         places = torch.cat([core.new_zeros(1), core.bincount(minlength=len(cores)).cumsum(0)])
         return cls(rows, index, cores, places)
 
@@ -209,6 +210,23 @@ def matrix_scores(
     else:
         scores = _MatrixScores.apply(matrices, groups, rows, i, columns, j)
     return groups.unsorted(scores)
+
+
+def product_rows(product: Product, groups: Groups, rows: Tensor, i: Tensor, transposed: bool) -> Tensor:
+    """Entry n is rows[i[n]] @ the matrix of n's group, or that `transposed`; no gradient, compiled only.
+
+    rows (N, R), i (n,) -> (n, C); transposed, (N, C) -> (n, R).
+    """
+    i = groups.sorted(i)
+    out = rows.new_empty(len(i), product.cores.shape[1 if transposed else 3])
+    before, cores = _arrays(product.rows, product.index), product.cores.detach().numpy()
+    after = _arrays(product.places, groups.starts, rows, i, out)
+
+    def work(first: int, last: int) -> None:
+        native.core_rows(*before, cores, first, last, *after, transposed)
+
+    _by_rows(work, product.places, len(product.index) * cores[0].size)
+    return groups.unsorted(out)
 
 
 class _MatrixScores(torch.autograd.Function):
@@ -255,14 +273,15 @@ class _ProductScores(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         _, R, K, C = cores.shape
         out, q = _scores_of(rows, i, j, C)
-        cores, made = cores.contiguous(), cores.new_empty(len(index), R, C)
+        made = cores.new_empty(len(index), R, C)
         ctx.groups = groups
         ctx.save_for_backward(given, cores, index, places, made, rows, i, columns, j, q)
-        before, after = _arrays(given, index, cores), _arrays(places, made, groups.starts, groups.matrix)
+        before, after = _arrays(given, index), _arrays(places, made, groups.starts, groups.matrix)
+        at = cores.detach().numpy()
         facts = _arrays(rows, i, columns, j, out, q)
 
         def work(first: int, last: int) -> None:
-            native.core_scores(*before, first, last, *after, *facts)
+            native.core_scores(*before, at, first, last, *after, *facts)
 
         _by_rows(work, places, R * C * (i.numel() + K * len(index)))
         return out
@@ -274,11 +293,12 @@ class _ProductScores(torch.autograd.Function):
         _, R, K, C = cores.shape
         dgiven, dcores = given.new_empty(len(index), K), torch.empty_like(cores)
         dx, dy = rows.new_empty(*i.shape, rows.shape[1]), rows.new_empty(*j.shape, columns.shape[1])
-        before, after = _arrays(given, index, cores), _arrays(places, made, ctx.groups.starts)
-        facts = _arrays(rows, i, columns, j, q, grad.contiguous(), dgiven, dcores, dx, dy)
+        before, after = _arrays(given, index), _arrays(places, made, ctx.groups.starts)
+        at = cores.detach().numpy()
+        facts, gradients = _arrays(rows, i, columns, j, q, grad.contiguous(), dgiven), _arrays(dx, dy)
 
         def work(first: int, last: int) -> None:
-            native.core_back(*before, first, last, *after, *facts)
+            native.core_back(*before, at, first, last, *after, *facts, dcores.numpy(), *gradients)
 
         _by_rows(work, places, R * C * (2 * i.numel() + 2 * K * len(index)))
         added = add_rows(len(given), index, dgiven)

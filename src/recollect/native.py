@@ -17,6 +17,7 @@ from recollect.lanes import Array, flipped, four_products, lanes, load, plus, sp
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
+KEPT = 2**17  # numbers that stay in a processor's cache
 MANY = 16  # rows that share a matrix, for which it is worth transposing
 COUNTED = 2**16  # a float32 counts exactly up to 2**24
 
@@ -404,24 +405,58 @@ def matrix_back(
 
 
 @kernel
+def make_matrices(
+    given: Array, index: Array, begin: int, stop: int, cores: Array, core: int, parts: Array, to: int
+) -> None:
+    """The matrices Σ_k given[index[n], k] G[:, k, :] from begin to stop of a core G, as rows of parts from `to` on.
+
+    cores are (G, R, K, C), in any order in memory but that the last axis lies together.
+    """
+    R = cores.shape[1]
+    for r in range(R):
+        table, shift = cores[core, r], to - R * begin + r
+        for n in range(begin, stop, 4):
+            n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
+            i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
+            m0, m1, m2, m3 = R * n + shift, R * n1 + shift, R * n2 + shift, R * n3 + shift
+            four_rows(given, i0, i1, i2, i3, table, 0, 0, parts, m0, m1, m2, m3, False)
+
+
+@kernel
+def core_rows(
+    given: Array, index: Array, cores: Array, first: int, last: int, places: Array,
+    starts: Array, rows: Array, i: Array, out: Array, transposed: bool,
+) -> None:  # fmt: skip
+    """out[n] = rows[i[n]] @ M, or @ Mᵀ, of the matrix M of n's group, which is made on the way and forgotten.
+
+    The matrices of core g are those from places[g] to places[g + 1].
+    """
+    _, R, _, C = cores.shape
+    some = max(4, KEPT // (R * C))
+    parts, room = np.empty((some * R, C), cores.dtype), np.empty((C, R), cores.dtype)
+    for core in range(first, last):
+        for begin in range(places[core], places[core + 1], some):
+            stop = min(begin + some, places[core + 1])
+            make_matrices(given, index, begin, stop, cores, core, parts, 0)
+            for n in range(begin, stop):
+                at, a, b = R * (n - begin), starts[n], starts[n + 1]
+                if transposed:
+                    product_transposed(rows, i, a, b, parts, at, out, a, room)
+                else:
+                    product(rows, i, a, b, parts, at, out, a)
+
+
+@kernel
 def core_scores(
     given: Array, index: Array, cores: Array, first: int, last: int, places: Array, made: Array,
     starts: Array, owner: Array, rows: Array, i: Array, columns: Array, j: Array, out: Array, q: Array,
 ) -> None:  # fmt: skip
-    """`matrix_scores` of matrices that are made on the way, Σ_k given[index[n], k] G[:, k, :], for some cores G.
-
-    cores are (G, R, K, C), the matrices of core g those from places[g] to places[g + 1], (n, R, C).
-    """
-    _, R, K, C = cores.shape
-    table, parts = cores.reshape(-1, C), made.reshape(-1, C)
+    """`matrix_scores` of matrices that are made on the way, and kept: (n, R, C)."""
+    _, R, _, C = cores.shape
+    parts = made.reshape(-1, C)
     for core in range(first, last):
         begin, stop = places[core], places[core + 1]
-        for r in range(R):
-            for n in range(begin, stop, 4):
-                n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
-                i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
-                m0, m1, m2, m3 = R * n + r, R * n1 + r, R * n2 + r, R * n3 + r
-                four_rows(given, i0, i1, i2, i3, table, (R * core + r) * K, 0, parts, m0, m1, m2, m3, False)
+        make_matrices(given, index, begin, stop, cores, core, parts, R * begin)
         matrix_scores(made, starts[begin : stop + 1], owner[begin:stop], rows, i, columns, j, out, q)
 
 
@@ -433,7 +468,6 @@ def core_back(
 ) -> None:  # fmt: skip
     """The gradients of `core_scores`: of each matrix's given row, of the cores, and of facts as in `matrix_back`."""
     _, R, K, C = cores.shape
-    table, dtable = cores.reshape(-1, C), dcores.reshape(-1, C)
     most = most_rows(places[first : last + 1])
     dmade, x, each = np.empty((most, R, C), q.dtype), np.empty((most, K), q.dtype), np.arange(most)
     lines, parts, swapped = dmade.reshape(most, -1), dmade.reshape(-1, C), np.empty((C, K), q.dtype)
@@ -445,11 +479,11 @@ def core_back(
         )
         gather(given, index, begin, stop, x)
         for r in range(R):
-            at = (R * core + r) * K
-            outer(x[:count].T, lines, C * r, dtable, at)
+            table = cores[core, r]
+            outer(x[:count].T, lines, C * r, dcores[core, r], 0)
             for k in range(K):
                 for c in range(C):
-                    swapped[c, k] = table[at + k, c]
+                    swapped[c, k] = table[k, c]
             for n in range(0, count, 4):
                 n1, n2, n3 = min(n + 1, count - 1), min(n + 2, count - 1), min(n + 3, count - 1)
                 m0, m1, m2, m3 = R * n + r, R * n1 + r, R * n2 + r, R * n3 + r
