@@ -508,16 +508,16 @@ def first_from(codes: Array, key: int, near: int) -> int:
 
 
 @kernel
-def count_better(scores: Array, own: Array, codes: Array, keys: Array, out: Array) -> bool:
-    """How many candidates beat each row's own and tie with it, of all others (0, 1) and of the known ones (2, 3, 4).
+def count_better(scores: Array, own: Array, codes: Array, keys: Array, places: Array, out: Array) -> bool:
+    """How many others beat each row's own candidate, tie with it, and are there; then the same of known ones.
 
-    Row b's known ids are the sorted codes from keys[b] on, less keys[b]. Whether every score is a number.
+    Row b's counts are out[places[b]], (6,); its known ids are the sorted codes from keys[b] on, less keys[b]. Returns
+    whether every score is a number.
     """
     fine, zero, one, at = True, scores.dtype.type(0), scores.dtype.type(1), 0
     for b in range(len(scores)):
         row = scores[b]
-        mine, size = row[own[b]], len(row)
-        out[0, b], out[1, b] = 0, -1
+        mine, size, better, ties = row[own[b]], len(row), 0, -1
         for start in range(0, size, COUNTED):  # in the scores' own numbers, as many side by side as a register has
             piece = row[start : start + COUNTED]
             greater = equal = bad = zero
@@ -526,8 +526,8 @@ def count_better(scores: Array, own: Array, codes: Array, keys: Array, out: Arra
                 equal += one if piece[n] == mine else zero
                 bad += one if piece[n] != piece[n] else zero
             fine = fine and bad == zero
-            out[0, b] += int(greater)
-            out[1, b] += int(equal)
+            better += int(greater)
+            ties += int(equal)
         known_greater = known_equal = known = 0
         at = first_from(codes, keys[b], at)
         for place in range(at, len(codes)):
@@ -538,7 +538,9 @@ def count_better(scores: Array, own: Array, codes: Array, keys: Array, out: Arra
                 known += 1
                 known_greater += row[n] > mine
                 known_equal += row[n] == mine
-        out[2, b], out[3, b], out[4, b] = known_greater, known_equal, known
+        to = places[b]
+        out[to, 0], out[to, 1], out[to, 2] = better, ties, size - 1
+        out[to, 3], out[to, 4], out[to, 5] = known_greater, known_equal, known
     return fine
 
 

@@ -55,15 +55,17 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     keys = known.keys(facts, slot)
     order = torch.from_numpy(np.argsort(keys.numpy()))
     facts, keys, codes = facts[order], keys[order], known.codes(slot)
+    own = facts.column(slot).contiguous()
     found = torch.empty(len(facts), 6, dtype=torch.int64)
 
     def compare(scores: Tensor, first: int) -> None:
         block = slice(first, first + len(scores))
         if is_native(scores):
-            counts = _compare_compiled(scores, facts.column(slot)[block].contiguous(), codes, keys[block], slot)
+            arrays = (scores.contiguous(), own[block], codes, keys[block], order[block], found)
+            if not native.count_better(*(array.numpy() for array in arrays)):
+                raise _not_a_number(slot)
         else:
-            counts = _compare(scores, facts[block], slot, known)
-        found.index_copy_(0, order[block], counts.T)
+            found[order[block]] = _compare(scores, facts[block], slot, known)
 
     rows = max(1, budget // (8 * n))  # of at most 8 bytes a number
     if isinstance(scorer, TensorModel):
@@ -75,19 +77,11 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     return {"raw": Ranking(*raw), "filtered": Ranking(*(raw - hidden))}
 
 
-def _compare_compiled(scores: Tensor, own: Tensor, codes: Tensor, keys: Tensor, slot: str) -> Tensor:
-    """How many others beat each fact's own id, tie with it, and are there; then the same of known ones: (6, B)."""
-    size = scores.shape[1]
-    counts = torch.empty(5, len(scores), dtype=torch.int64)
-    arrays = (scores.contiguous(), own, codes, keys, counts)
-    if not native.count_better(*(array.numpy() for array in arrays)):
-        raise _not_a_number(slot)
-    there = torch.full((1, len(scores)), size - 1)
-    return torch.cat([counts[:2], there, counts[2:]])
-
-
 def _compare(scores: Tensor, facts: Facts, slot: str, known: Known) -> Tensor:
-    """The same in plain PyTorch, on any device."""
+    """How many others beat each fact's own id, tie with it, and are there; then the same of known ones: (B, 6).
+
+    As the compiled `count_better`, in plain PyTorch, on any device.
+    """
     if scores.isnan().any():
         raise _not_a_number(slot)
     target = scores.gather(1, facts.column(slot)[:, None].to(scores.device))  # (B, 1)
@@ -102,7 +96,7 @@ def _compare(scores: Tensor, facts: Facts, slot: str, known: Known) -> Tensor:
 
     there = torch.full_like(greater, scores.shape[1] - 1)
     hidden = torch.bincount(rows, minlength=len(facts))
-    return torch.stack([greater, equal - 1, there, count(found > own), count(found == own), hidden])
+    return torch.stack([greater, equal - 1, there, count(found > own), count(found == own), hidden], dim=1)
 
 
 def _not_a_number(slot: str) -> UserError:
