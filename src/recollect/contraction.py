@@ -139,7 +139,7 @@ class Contraction:
             x, y = y, x
         slots, common = joined(x.slots, y.slots), [axis for axis in y.axes if axis in x.axes]
         few = x.slots and y.slots and len(slots) > len(y.slots) and self._is_shared(slots)
-        if not few or [*x.axes] != common or len(common) != 1 or len(y.axes) != 1 + 2 or not is_large(y.value):
+        if not few or [*x.axes] != common or len(common) != 1 or len(y.axes) != 1 + 2 or not is_large(y.width):
             return None
         level = self._level(slots)
         right = sorted((axis for axis in y.axes if axis not in common), key=lambda axis: -y.stride(axis))
@@ -152,27 +152,41 @@ class Contraction:
 
         They are never all there. None where the last steps are others, and where a gradient is wanted.
         """
-        steps = self._plan(self.terms, mask)[1]
-        slots = _slots(self.terms, mask)
-        if torch.is_grad_enabled() or len(steps) < 2 or self._is_shared(slots):
+        if (made := self._forgotten(mask)) is None:
             return None
-        *before, make, last = steps
-        made = make[0] | make[1]
-        if made not in last:
-            return None
+        *before, make, _ = self._plan(self.terms, mask)[1]
         for step in before:
             self._multiply(self.terms, *step)
-        x = self._part(mask ^ made)
-        if len(x.axes) != 1 or not x.slots or not is_native(x.value) or x.value.is_complex():
-            return None
-        between = self._product(self._part(make[0]), self._part(make[1]))
-        if between is None or x.axes not in between.axes:
+        x, between = self._part(mask ^ made), self._product(self._part(make[0]), self._part(make[1]))
+        if between is None:
             return None
         assert isinstance(between.matrices, Product)
+        slots = _slots(self.terms, mask)
         level, transposed = self._level(slots), between.axes[1] == x.axes
-        rows = self._rows(x, level, slots)
-        value = product_rows(between.matrices, between.groups, x.value, rows, transposed)
+        value = product_rows(
+            between.matrices, between.groups, x.value, self._rows(x, level, slots), transposed=transposed
+        )
         return Part(slots, between.axes.replace(x.axes, ""), value, level.index, made=True)
+
+    def _forgotten(self, mask: int) -> int | None:
+        """The matrices that a product makes last but one, of rows and large cores, for rows of its facts alone."""
+        steps = self._plan(self.terms, mask)[1]
+        if torch.is_grad_enabled() or len(steps) < 2 or self._is_shared(_slots(self.terms, mask)):
+            return None
+        make, last = steps[-2:]
+        made, rest = make[0] | make[1], mask ^ (make[0] | make[1])
+        factors = (self._part(1 << bit).value for bit in range(len(self.terms)) if mask >> bit & 1)
+        if made not in last or not _slots(self.terms, rest) or not is_native(*(x.detach() for x in factors)):
+            return None
+        row, matrix = kept_axes(self.terms, rest), kept_axes(self.terms, made)
+        sizes = self._sizes(self.terms)
+        cores = max(math.prod(sizes[axis] for axis in kept_axes(self.terms, part)) for part in make)
+        fits = len(row) == 1 and len(matrix) == 2 and row in matrix and is_large(cores)
+        return (
+            made
+            if fits and not any(self._part(1 << bit).value.is_complex() for bit in range(len(self.terms)))
+            else None
+        )
 
     def against(self, open: str, candidates: Tensor) -> Tensor:
         """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""
@@ -184,7 +198,8 @@ class Contraction:
         """How many numbers the work on a score, a query or the scores of candidates makes on its way."""
         terms = self.terms if open is None or candidates is None else self._with_candidates(open, candidates)
         mask = self._all if open is None or candidates is not None else without(self.terms, open)
-        numbers = work_numbers(terms, self._sizes(terms), self.counts, mask)
+        forgotten = self._forgotten(mask) if terms is self.terms else None
+        numbers = work_numbers(terms, self._sizes(terms), self.counts, mask, forgotten)
         if terms is not self.terms:
             self._forget(open)
         return numbers
@@ -464,11 +479,17 @@ def cost(
 
 
 def work_numbers(
-    terms: tuple[tuple[str, str], ...], sizes: Mapping[str, int], counts: Mapping[str, int], mask: int
+    terms: tuple[tuple[str, str], ...],
+    sizes: Mapping[str, int],
+    counts: Mapping[str, int],
+    mask: int,
+    forgotten: int | None = None,
 ) -> int:
-    """How many numbers are made on the way to the product of the terms of `mask`."""
+    """How many numbers are made on the way to the product of the terms of `mask`, and kept."""
     made = 0
     for left, right in plan(terms, _key(sizes), _key(counts, _rounded), mask, ())[1]:
+        if left | right == forgotten:
+            continue
         slots = _slots(terms, left | right)
         made += (counts[slots] if slots else 1) * math.prod(sizes[axis] for axis in kept_axes(terms, left | right))
     return made

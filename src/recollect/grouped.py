@@ -116,11 +116,13 @@ class _Grouped(torch.autograd.Function):
         ctx.groups, ctx.count = groups, len(rows)
         ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
         index = groups.sorted(index)
-        ctx.compiled = not is_large(matrices) and (summed, matrices.dim()) == (1, 3) and is_native(rows, matrices)
+        ctx.compiled = (
+            not is_large(matrices[:1].numel()) and (summed, matrices.dim()) == (1, 3) and is_native(rows, matrices)
+        )
         ctx.compiled &= not rows.is_complex()
         if ctx.compiled:
             x, out = rows, rows_times(rows, index, matrices, groups.starts, groups.matrix)
-        elif is_large(matrices):
+        elif is_large(matrices[:1].numel()):
             x = rows.index_select(0, index)
             out = rows.new_empty(len(index), ctx.shape[1])
 
@@ -151,7 +153,7 @@ class _Grouped(torch.autograd.Function):
             each = torch.arange(len(index))
             dx = rows_times(grad, each, matrices.mT, groups.starts, groups.matrix) if for_rows else None
             dmatrices = add_outer(x, index, grad, matrices, groups.starts, groups.matrix) if for_matrices else None
-        elif is_large(matrices):
+        elif is_large(matrices[:1].numel()):
             dx = torch.empty_like(x) if for_rows else None
             products = room(grad, (len(matrices), *shape), groups.matrix) if for_matrices else None
 
@@ -212,7 +214,7 @@ def matrix_scores(
     return groups.unsorted(scores)
 
 
-def product_rows(product: Product, groups: Groups, rows: Tensor, i: Tensor, transposed: bool) -> Tensor:
+def product_rows(product: Product, groups: Groups, rows: Tensor, i: Tensor, *, transposed: bool) -> Tensor:
     """Entry n is rows[i[n]] @ the matrix of n's group, or that `transposed`; no gradient, compiled only.
 
     rows (N, R), i (n,) -> (n, C); transposed, (N, C) -> (n, R).
@@ -340,8 +342,9 @@ def _by_rows(work: Callable[[int, int], None], starts: Tensor, multiplications: 
     shared_out(some, count, multiplications)
 
 
-def is_large(matrices: Tensor) -> bool:
-    return matrices[:1].numel() > LARGE
+def is_large(numbers: int) -> bool:
+    """Whether a matrix of so many numbers is."""
+    return numbers > LARGE
 
 
 def _summed(products: Tensor, matrix: Tensor, matrices: Tensor) -> Tensor:
