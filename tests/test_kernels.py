@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numba
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -136,9 +138,18 @@ def test_without_compiled_kernels_for_a_type_the_sums_are_the_same():
         torch.testing.assert_close(function(half), function(half.float()).to(torch.bfloat16), rtol=0.02, atol=0.02)
 
 
-def test_compiled_kernels_are_kept_under_names_that_no_other_process_takes():
-    file = native.add_rows._cache._cache_file
-    assert file._data_name(1) != file._data_name(1)
+def test_what_is_compiled_for_different_things_is_kept_in_different_files(tmp_path, monkeypatch):
+    """Whatever else a folder has, as when two processes compile at once."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    names = []
+    for dtype in (np.float32, np.float64):
+        for file in tmp_path.rglob("*.nbi"):
+            file.unlink()  # the other process has not yet told of its own
+        kernel = native.kernel(native.add_rows.py_func)
+        kernel(np.zeros((2, 3), dtype), np.arange(2), np.zeros((2, 3), dtype))
+        names.append({file.name for file in tmp_path.rglob("*.nbc")})
+    assert len(names[0]) == 1
+    assert len(names[1]) == 2
 
 
 def test_gradcheck_of_the_row_kernels():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -211,25 +211,37 @@ def missing(*, pykeen: str | None) -> list[str]:
 def measure(all_cases: Iterable[Case], repeats: int) -> Iterator[Entry]:
     """A record a case, as it is measured; then the exponents of growth."""
     entries = []
-    for case in all_cases:
-        entries.append(_measured(case, repeats))
-        yield entries[-1]
+    for together in _series(all_cases):
+        for entry in _measured(together, repeats):
+            entries.append(entry)
+            yield entry
     yield from exponents(entries)
 
 
-def _measured(case: Case, repeats: int) -> Entry:
-    with case.open() as contest:  # a function of its own, so that what a contest holds is gone before the next
-        return _entry(case, contest, interleaved(contest, repeats))
+def _series(all_cases: Iterable[Case]) -> list[list[Case]]:
+    """Cases that take turns: the sizes of a series of growth, whose power a change of the machine's mood would bend."""
+    series: dict[tuple[str, ...], list[Case]] = {}
+    for case in all_cases:
+        key = (case.name, case.model) if case.told.get("axis") else (case.label,)
+        series.setdefault(key, []).append(case)
+    return list(series.values())
 
 
-def interleaved(contest: Contest, repeats: int) -> dict[str, list[float]]:
-    """Seconds of ours, the reference's and the bound, in turn, so many rounds."""
-    contenders = {"ours": contest.ours, "reference": contest.reference, "bound": contest.bound}
-    present = {who: run for who, run in contenders.items() if run is not None}
-    times: dict[str, list[float]] = {who: [] for who in present}
+def _measured(together: Sequence[Case], repeats: int) -> list[Entry]:
+    with ExitStack() as stack:  # a function of its own, so that what contests hold is gone before the next
+        contests = [stack.enter_context(case.open()) for case in together]
+        times = interleaved(contests, repeats)
+        return [_entry(*one) for one in zip(together, contests, times, strict=True)]
+
+
+def interleaved(contests: Sequence[Contest], repeats: int) -> list[dict[str, list[float]]]:
+    """Seconds of ours, the reference's and the bound of each contest, in turn, so many rounds."""
+    times: list[dict[str, list[float]]] = [{} for _ in contests]
     for _ in range(repeats):
-        for who, run in present.items():
-            times[who].append(run())
+        for contest, known in zip(contests, times, strict=True):
+            for who, run in {"ours": contest.ours, "reference": contest.reference, "bound": contest.bound}.items():
+                if run is not None:
+                    known.setdefault(who, []).append(run())
     return times
 
 

@@ -6,7 +6,7 @@ its number, not by a view of it: numba counts who refers to a view, and threads 
 
 from __future__ import annotations
 
-import uuid
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -30,13 +30,27 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
             kept = njit(nogil=True, cache=True, **options)(function)
         except RuntimeError:  # no folder to write to
             return njit(nogil=True, **options)(function)
-        # numba numbers the files of what a kernel is compiled to: two processes at it at once would mix them up
-        file: Any = getattr(kept._cache, "_cache_file", None)
-        if hasattr(file, "_data_name"):
-            file._data_name = lambda _: f"{function.__name__}.{uuid.uuid4().hex}.nbc"
+        _name_apart(getattr(kept._cache, "_cache_file", None), function.__name__)
         return kept
 
     return decorate
+
+
+def _name_apart(file: Any, function: str) -> None:
+    """Name what is kept on disk by what it was compiled for and from.
+
+    Numba counts: two processes that compile at once would give one name to different things.
+    """
+    if not hasattr(file, "save") or not hasattr(file, "_data_name"):
+        return
+    save = file.save
+
+    def save_apart(key: Any, data: Any) -> None:
+        told = hashlib.sha256(repr((key, file._source_stamp)).encode()).hexdigest()[:16]
+        file._data_name = lambda number: f"{function}.{told}.{number}.nbc"
+        save(key, data)
+
+    file.save = save_apart
 
 
 kernel = compiled(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
