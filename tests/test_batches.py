@@ -35,6 +35,10 @@ def test_an_order_of_blocks_is_every_fact_once_in_pieces_of_one_time(times, bloc
     assert torch.equal(order, block_order(column, block, generator(seed)))
 
 
+def test_an_order_of_no_facts_is_empty():
+    assert block_order(torch.empty(0, dtype=torch.int64), 3, generator(0)).tolist() == []
+
+
 def test_a_batch_of_blocks_has_few_times():
     times = torch.arange(1000) % 50
     order = block_order(times, 10, generator())

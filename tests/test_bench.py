@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -98,6 +100,29 @@ def test_growth_is_measured_at_all_sizes():
     sizes = {c.told["size"] for c in bench.cases() if c.name == "growth/train/facts"}
     assert sizes == {50_000, 100_000, 200_000, 400_000}
     assert {c.rank for c in bench.cases() if c.name == "growth/evaluate/rank"} == {20, 40, 80, 160}
+    assert {c.told["size"] for c in bench.cases() if c.name == "growth/memory/facts"} == {400_000}
+
+
+def test_the_sizes_of_a_series_take_turns():
+    ran: list[str] = []
+
+    def case(size: int) -> bench.Case:
+        @contextmanager
+        def opened():
+            def run(who: str) -> float:
+                ran.append(f"{who} {size}")
+                return float(size)
+
+            reference = partial(run, "reference")
+            yield contests.Contest(ours=partial(run, "ours"), work=1, unit="facts", reference=reference)
+
+        told = {"axis": "facts", "size": size}
+        return bench.Case(name="growth/train/facts", model="cont", rank=2, open=opened, told=told)
+
+    entries = list(bench.measure([case(1), case(2)], repeats=2))
+    assert ran == 2 * ["ours 1", "reference 1", "ours 2", "reference 2"]
+    assert [entry["ours_s"] for entry in entries[:2]] == [1, 2]
+    assert entries[2]["exponent"] == pytest.approx(1)
 
 
 def test_growth_fit_recovers_a_planted_exponent():

@@ -56,10 +56,14 @@ def test_no_facts_have_no_scores(name, form):
         assert model.score_against(none, slot, torch.zeros(0, 3, dtype=torch.int64)).shape == (0, 3)
 
 
-def test_ids_outside_a_table_are_refused():
-    model = random_model("distmult", "episodic")  # 5 entities
+@pytest.mark.parametrize("form", ["episodic", "both"])
+@pytest.mark.parametrize("wrong", [6, -1])
+def test_ids_outside_a_table_are_refused(form, wrong):
+    model, facts = random_model("distmult", form), random_facts(9)  # 5 entities
     with pytest.raises((IndexError, UserError)):
-        model.score(random_facts(9).with_slot("s", 6))
+        model.score(facts.with_slot("s", wrong))
+    with pytest.raises((IndexError, UserError)):
+        model.score_against(facts, "o", torch.full((9, 1), wrong))
 
 
 def test_settling_forgets_no_penalty():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from conftest import generator
 from recollect import grouped, kernels, threads
-from recollect.grouped import Groups, grouped_matmul
+from recollect.grouped import Groups, Product, grouped_matmul, matrix_scores
 from recollect.kernels import pair_scores, row_dot, row_product
 from recollect.threads import one_thread, shared_out
 
@@ -128,6 +128,7 @@ def value_and_gradients(function: Callable[..., Tensor], *leaves: Tensor) -> lis
 
 
 GROUPS = Groups.of(ids(200, 11, 3))  # in any order
+EACH_GROUP = Groups.of(torch.cat([torch.arange(11), ids(189, 11, 3)]))  # none is without facts
 OWN, OTHERS = ids(100, 9, 4).view(2, 50), ids(200, 9, 5).view(2, 50, 2)
 CASES = {
     "row_product": (lambda a, b: row_product(a, ids(50, 7), b, ids(50, 9)), random(7, 150), random(9, 150)),
@@ -152,6 +153,26 @@ CASES = {
         lambda c, x: pair_scores(c, ids(50, 6), x, OWN[0], x, OWN[1], *OTHERS),
         random(6, 150, dtype=torch.complex64),
         random(9, 150, dtype=torch.complex64),
+    ),
+    "matrices": (
+        lambda m, x, y: matrix_scores(m, GROUPS, x, ids(400, 60).view(200, 2), y, ids(400, 9, 1).view(200, 2)),
+        random(12, 13, 20),
+        random(60, 13),
+        random(9, 20),
+    ),
+    "cores": (
+        lambda x, g, y, z: matrix_scores(
+            Product(x, ids(11, 7), g, torch.tensor([0, 4, 4, 9, 11])),
+            EACH_GROUP,
+            y,
+            ids(400, 60).view(200, 2),
+            z,
+            ids(400, 9, 1).view(200, 2),
+        ),
+        random(7, 18),
+        random(4, 13, 18, 20),
+        random(60, 13),
+        random(9, 20),
     ),
     "grouped": (lambda x, m: grouped_matmul(x, ids(200, 60), m, 1, GROUPS), random(60, 13), random(12, 13, 10)),
     "swapped": (lambda x, m: grouped_matmul(x, ids(200, 60), m.mT, 1, GROUPS), random(60, 13), random(12, 10, 13)),

@@ -161,7 +161,7 @@ def _beside_pykeen(scale: Scale, python: str) -> Iterator[Case]:
 
 
 def _growth(scale: Scale) -> Iterator[Case]:
-    """Training and evaluation while facts, entities or the rank grow."""
+    """Training and evaluation while facts, entities or the rank grow, and the memory of training at the largest."""
     base, usual = scale.shape(GROWTH), scale.rank(RANK)
     factors, ranks = (FACTORS[:2], (2, 4)) if scale.quick else (FACTORS, GROWTH_RANKS)
     axes: dict[str, list[tuple[int, Shape, int]]] = {
@@ -177,6 +177,8 @@ def _growth(scale: Scale) -> Iterator[Case]:
                 told = {"axis": axis, "size": size}
                 yield _case(f"growth/train/{axis}", subject, train_contest, **told)
                 yield _case(f"growth/evaluate/{axis}", subject, evaluate_contest, "o", **told)
+            if not scale.quick:
+                yield _case(f"growth/memory/{axis}", subject, memory_contest, False, **told)
 
 
 def _times_facts(shape: Shape, factor: int) -> Shape:

@@ -127,25 +127,35 @@ class Contraction:
         *before, last = self._plan(self.terms, mask)[1] or [(mask, 0)]  # a single term needs no product
         for left, right in before:
             self._multiply(self.terms, left, right)
-        if last[1] and (product := self._product(self._part(last[0]), self._part(last[1]))):
+        if last[1] and (product := self._product(*last)):
             return product
         part = self._contract(self.terms, mask)
         assert part.index is not None
         return Between(part.axes, part.value, Groups.of(part.index))
 
-    def _product(self, x: Part, y: Part) -> Between | None:
+    def _product(self, left: int, right: int) -> Between | None:
         """The product of rows and of larger cores that they share, yet to be made; None where there are no such."""
-        if x.width > y.width:
-            x, y = y, x
-        slots, common = joined(x.slots, y.slots), [axis for axis in y.axes if axis in x.axes]
-        few = x.slots and y.slots and len(slots) > len(y.slots) and self._is_shared(slots)
-        if not few or [*x.axes] != common or len(common) != 1 or len(y.axes) != 1 + 2 or not is_large(y.width):
+        if not self._is_of_cores(left, right):
             return None
+        x, y = sorted((self._part(left), self._part(right)), key=lambda part: part.width)
+        slots = joined(x.slots, y.slots)
         level = self._level(slots)
-        right = sorted((axis for axis in y.axes if axis not in common), key=lambda axis: -y.stride(axis))
-        cores = y.value.permute(0, *(1 + y.axes.index(axis) for axis in [right[0], *common, right[1]]))
+        above, beside = sorted(y.axes.replace(x.axes, ""), key=lambda axis: -y.stride(axis))
+        cores = y.value.permute(0, *(1 + y.axes.index(axis) for axis in (above, x.axes, beside)))
         product = Product.of(x.value, self._rows(x, level, slots), cores, self._rows(y, level, slots))
-        return None if product is None else Between("".join(right), product, Groups.of(level.index))
+        return None if product is None else Between(above + beside, product, Groups.of(level.index))
+
+    def _is_of_cores(self, left: int, right: int) -> bool:
+        """Whether a step makes matrices that facts share, of rows and of large cores that several of them share."""
+        sizes = self._sizes(self.terms)
+        axes = {part: kept_axes(self.terms, part) for part in (left, right)}
+        numbers = {part: math.prod(sizes[axis] for axis in axes[part]) for part in axes}
+        rows, cores = sorted(axes, key=numbers.__getitem__)
+        slots, of_cores = _slots(self.terms, left | right), _slots(self.terms, cores)
+        # combinations are sorted: those of a core lie together if its slots come first
+        few = 0 < len(of_cores) < len(slots) and slots.startswith(of_cores) and self._is_shared(slots)
+        fit = len(axes[rows]) == 1 and axes[rows] in axes[cores] and len(axes[cores]) == 1 + 2
+        return few and fit and bool(_slots(self.terms, rows)) and is_large(numbers[cores])
 
     def _by_core(self, mask: int) -> Part | None:
         """A product whose last but one step makes matrices of rows and cores, which rows of facts meet at once.
@@ -157,16 +167,12 @@ class Contraction:
         *before, make, _ = self._plan(self.terms, mask)[1]
         for step in before:
             self._multiply(self.terms, *step)
-        x, between = self._part(mask ^ made), self._product(self._part(make[0]), self._part(make[1]))
-        if between is None:
-            return None
+        x, between, slots = self._part(mask ^ made), self._product(*make), _slots(self.terms, mask)
+        assert between is not None  # combinations are sorted
         assert isinstance(between.matrices, Product)
-        slots = _slots(self.terms, mask)
-        level, transposed = self._level(slots), between.axes[1] == x.axes
-        value = product_rows(
-            between.matrices, between.groups, x.value, self._rows(x, level, slots), transposed=transposed
-        )
-        return Part(slots, between.axes.replace(x.axes, ""), value, level.index, made=True)
+        rows, transposed = self._rows(x, self._level(slots), slots), between.axes[1] == x.axes
+        value = product_rows(between.matrices, between.groups, x.value, rows, transposed=transposed)
+        return Part(slots, between.axes.replace(x.axes, ""), value, self._level(slots).index, made=True)
 
     def _forgotten(self, mask: int) -> int | None:
         """The matrices that a product makes last but one, of rows and large cores, for rows of its facts alone."""
@@ -174,19 +180,12 @@ class Contraction:
         if torch.is_grad_enabled() or len(steps) < 2 or self._is_shared(_slots(self.terms, mask)):
             return None
         make, last = steps[-2:]
-        made, rest = make[0] | make[1], mask ^ (make[0] | make[1])
-        factors = (self._part(1 << bit).value for bit in range(len(self.terms)) if mask >> bit & 1)
-        if made not in last or not _slots(self.terms, rest) or not is_native(*(x.detach() for x in factors)):
-            return None
-        row, matrix = kept_axes(self.terms, rest), kept_axes(self.terms, made)
-        sizes = self._sizes(self.terms)
-        cores = max(math.prod(sizes[axis] for axis in kept_axes(self.terms, part)) for part in make)
-        fits = len(row) == 1 and len(matrix) == 2 and row in matrix and is_large(cores)
-        return (
-            made
-            if fits and not any(self._part(1 << bit).value.is_complex() for bit in range(len(self.terms)))
-            else None
-        )
+        made = make[0] | make[1]
+        factors = [self._part(1 << bit).value for bit in range(len(self.terms)) if mask >> bit & 1]
+        row, matrix = kept_axes(self.terms, mask ^ made), kept_axes(self.terms, made)
+        fits = made in last and len(row) == 1 and row in matrix and bool(_slots(self.terms, mask ^ made))
+        real = is_native(*factors) and not factors[0].is_complex()
+        return made if fits and real and self._is_of_cores(*make) else None
 
     def against(self, open: str, candidates: Tensor) -> Tensor:
         """θ of each fact with the open slot replaced by each candidate, (N, axes of one occurrence): (B, N)."""
@@ -198,7 +197,7 @@ class Contraction:
         """How many numbers the work on a score, a query or the scores of candidates makes on its way."""
         terms = self.terms if open is None or candidates is None else self._with_candidates(open, candidates)
         mask = self._all if open is None or candidates is not None else without(self.terms, open)
-        forgotten = self._forgotten(mask) if terms is self.terms else None
+        forgotten = self._forgotten(mask) if open is not None and candidates is None else None
         numbers = work_numbers(terms, self._sizes(terms), self.counts, mask, forgotten)
         if terms is not self.terms:
             self._forget(open)

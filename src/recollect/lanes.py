@@ -3,8 +3,6 @@
 A loop over forty numbers that the compiler makes fast by itself spends most of its time on what is left over at its
 end and on asking whether arrays overlap. A kernel that is written in registers has neither: the last register of a row
 begins early enough to be full, and what is summed lies in registers until it is done.
-
-Compiled kernels are kept on disk and notice a change of their own file only: touch `native.py` after a change here.
 """
 
 from __future__ import annotations
@@ -250,7 +248,7 @@ def _masked(builder: Any, name: str, told: Any, kind: Any) -> Any:
 def _fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
     """x y + z."""
     kind = z.type
-    told, name = ir.FunctionType(kind, [kind] * 3), f"llvm.fma.v{kind.count}{_name(kind)}"
+    told, name = ir.FunctionType(kind, [kind] * 3), f"llvm.fmuladd.v{kind.count}{_name(kind)}"
     return builder.call(cgutils.get_or_insert_function(builder.module, told, name), [x, y, z])
 
 

@@ -503,10 +503,10 @@ class TensorModel(nn.Module):
 
     def _against_own(self, works: Works, slot: str, own: Tensor) -> Tensor:
         """θ of each fact with its own candidates of a slot that is not wide: (B, K)."""
+        rows, at = works[""].factor(slot, own)  # which looks whether there are such ids
         if len(works) > 1:
             return row_dot(self.query(works, slot), self.rows(slot), own)
-        rows, own = works[""].factor(slot, own)
-        return row_dot(self.query(works, slot), _facing(rows), own)
+        return row_dot(self.query(works, slot), _facing(rows), at)
 
     def _wide(self, slot: str, ids: Tensor | None) -> dict[str, Wide]:
         """The candidates of a wide slot, for each equation that has it."""

@@ -1,23 +1,26 @@
-"""The compiled kernels: loops over contiguous arrays, run without Python's lock.
+"""The compiled kernels: loops over arrays whose last axis lies together, run without Python's lock.
 
-Arrays of numbers are (rows, width) and real, a complex number as two; arrays of ids are whole numbers. A row is told by
-its number, not by a view of it: numba counts who refers to a view, and threads would fight over the counter.
+Arrays of numbers are (rows, width) and real, a complex number as two; arrays of ids are whole numbers. In inner loops a
+row is told by its number, not by a view of it: numba counts who refers to a view, and threads would fight over that.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from recollect import lanes as lanes_module
 from recollect.lanes import Array, flipped, four_products, lanes, load, plus, spread, store, times, totals, without
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
 KEPT = 2**17  # numbers that stay in a processor's cache
+INTRINSICS = hashlib.sha256(Path(lanes_module.__file__).read_bytes()).hexdigest()
 MANY = 16  # rows that share a matrix, for which it is worth transposing
 COUNTED = 2**16  # a float32 counts exactly up to 2**24
 
@@ -37,13 +40,13 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
 
 
 def _name_apart(file: Any, function: str) -> None:
-    """Name what is kept on disk by what it was compiled for and from.
+    """Name what is kept on disk by what it was compiled for and from, the intrinsics of `lanes` among it.
 
     Numba counts: two processes that compile at once would give one name to different things.
     """
-    if not hasattr(file, "save") or not hasattr(file, "_data_name"):
+    if not hasattr(file, "save") or not hasattr(file, "_data_name") or not hasattr(file, "_source_stamp"):
         return
-    save = file.save
+    save, file._source_stamp = file.save, (file._source_stamp, INTRINSICS)
 
     def save_apart(key: Any, data: Any) -> None:
         told = hashlib.sha256(repr((key, file._source_stamp)).encode()).hexdigest()[:16]
@@ -488,6 +491,9 @@ def core_back(
     for core in range(first, last):
         begin, stop = places[core], places[core + 1]
         count = stop - begin
+        if count == 0:
+            dcores[core] = 0
+            continue
         matrix_back(
             made[begin:stop], starts[begin : stop + 1], each[:count], rows, i, columns, j, q, grad, dmade, dx, dy
         )

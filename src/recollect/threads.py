@@ -48,15 +48,16 @@ def shared_out(work: Work, count: int, multiplications: int) -> None:
         work(0, count)
         return
     bounds = [count * piece // threads for piece in range(threads + 1)]
-    tasks, done = _crew(_given[-1] - 1, os.getpid()), SimpleQueue[BaseException | None]()
-    for piece in range(1, threads):
-        tasks.put((work, bounds[piece], bounds[piece + 1], done))
-    _piece.running = True
+    tasks, done, given = _crew(_given[-1] - 1, os.getpid()), SimpleQueue[BaseException | None](), 0
     try:
+        _piece.running = True
+        for piece in range(1, threads):
+            tasks.put((work, bounds[piece], bounds[piece + 1], done))
+            given += 1
         work(bounds[0], bounds[1])
     finally:
         _piece.running = False
-        failed = [done.get() for _ in range(1, threads)]  # all of them, as they write to the same arrays
+        failed = [done.get() for _ in range(given)]  # all of them, as they write to the same arrays
     for error in failed:
         if error is not None:
             raise error

@@ -37,7 +37,7 @@ from recollect.contests import (
 )
 from recollect.errors import UserError
 from recollect.facts import SPLITS, EpisodicGraph, Facts
-from recollect.models import MODELS
+from recollect.models import MODELS, Ranks
 from recollect.ranks import rank
 from recollect.seeds import seeded
 from recollect.training import Training
@@ -188,6 +188,7 @@ def _peak(subject: Subject, sizes: Mapping[str, int], facts: Path, who: str) -> 
         "who": who,
         "model": subject.model,
         "rank": subject.rank,
+        "ranks": vars(subject.ranks),
         "form": subject.form,
         "sizes": dict(sizes),
         "facts": str(facts),
@@ -222,7 +223,7 @@ def train_alone() -> None:
         steps = math.ceil(len(facts) / told["batch_size"])
         Paced(partial(steps_of, step, facts.ids, told["batch_size"]), steps, told["seconds"])
     else:
-        model = MODELS[told["model"]](sizes, told["rank"], form=told["form"], generator=seeded(0))
+        model = MODELS[told["model"]](sizes, Ranks(**told["ranks"]), form=told["form"], generator=seeded(0))
         began = time.perf_counter()
         for _ in Training(model, facts, two_negatives_recipe(told["batch_size"]), generator=seeded(0)):
             if time.perf_counter() - began > told["seconds"]:
