@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.facts import Facts
+from recollect.facts import Facts, stable_sort
 from recollect.models import TensorModel
 
 BLOCKS = (64, 32, 16)  # times in a batch, the most first; with fewer, validation MRR suffers
@@ -34,11 +33,7 @@ def block_order(times: Tensor, block: int, generator: torch.Generator) -> Tensor
     [[0, 1], [2, 3]]
     """
     shuffled = torch.randperm(len(times), generator=generator)
-    small = (
-        np.uint16 if len(times) and int(times.max()) < 2**16 else np.int64
-    )  # NumPy sorts these in one pass each byte
-    by_time = np.argsort(times.index_select(0, shuffled).numpy().astype(small), kind="stable")
-    order = shuffled.index_select(0, torch.from_numpy(by_time))
+    order = shuffled.index_select(0, stable_sort(times.index_select(0, shuffled))[1])
     counts = times.bincount()
     pieces = -(-counts // block)  # of each time; the last one of a time may be smaller
     begin = torch.repeat_interleave(counts.cumsum(0) - counts - block * (pieces.cumsum(0) - pieces), pieces)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -153,9 +154,18 @@ def number(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor
     return numbers
 
 
+def stable_sort(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers from 0 in order, and where each of them stood, equal ones as they came: (n,), (n,)."""
+    bits = len(numbers).bit_length()
+    if numbers.device.type != "cpu" or not bits or int(numbers.max()).bit_length() + bits > 62:
+        return torch.sort(numbers, stable=True)
+    both = np.sort((numbers.numpy() << bits) | np.arange(len(numbers)))  # several times as fast as PyTorch's
+    return torch.from_numpy(both >> bits), torch.from_numpy(both & ((1 << bits) - 1))
+
+
 def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     """Each fact once, in the order of its number."""
-    numbers, order = number(facts, sizes).sort(stable=True)
+    numbers, order = stable_sort(number(facts, sizes))
     new = torch.ones(len(order), dtype=torch.bool)
     new[1:] = numbers[1:] != numbers[:-1]
     return facts[order[new]]

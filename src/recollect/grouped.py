@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
+from recollect.facts import stable_sort
 from recollect.kernels import add_outer, add_rows, is_native, room, rows_times
 from recollect.lanes import Array
 from recollect.threads import shared_out
@@ -36,7 +37,7 @@ class Groups:
         """From the matrix of each row, (n,)."""
         order = None
         if not bool((matrix[1:] >= matrix[:-1]).all()):
-            matrix, order = _sorted(matrix)
+            matrix, order = stable_sort(matrix)
         found, counts = torch.unique_consecutive(matrix, return_counts=True)
         return cls(order, found, counts)
 
@@ -305,15 +306,6 @@ class _ProductScores(torch.autograd.Function):
         _by_rows(work, places, R * C * (2 * i.numel() + 2 * K * len(index)))
         added = add_rows(len(given), index, dgiven)
         return added, dcores, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
-
-
-def _sorted(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys in order, and where each of them stood: as a stable sort, by one of numbers that hold both."""
-    bits = len(keys).bit_length()
-    if keys.device.type != "cpu" or int(keys.max()).bit_length() + bits > 62:
-        return torch.sort(keys, stable=True)
-    both = np.sort((keys.numpy() << bits) | np.arange(len(keys)))  # several times as fast as PyTorch's
-    return torch.from_numpy(both >> bits), torch.from_numpy(both & ((1 << bits) - 1))
 
 
 def _scores_of(rows: Tensor, i: Tensor, j: Tensor, width: int) -> tuple[Tensor, Tensor]:

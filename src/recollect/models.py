@@ -434,10 +434,7 @@ class TensorModel(nn.Module):
         def lifted(slot: str, ids: Tensor) -> tuple[Tensor, Tensor]:
             """Rows of a slot's factor and where the rows of `ids` are among them."""
             table = self._table(slot, prefix)
-            count = self.count(slot)
-            low, high = map(int, ids.aminmax()) if ids.numel() else (0, count - 1)
-            if low < 0 or high >= count:  # the kernels do not look
-                raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {count - 1}")
+            self._refuse_others(slot, ids)
             if slot == "t" and self.levels is not None:
                 found, index = ids.unique(return_inverse=True)
                 return self.lift(slot, self.levels.rows(table, found)).resolve_conj(), index
@@ -451,6 +448,13 @@ class TensorModel(nn.Module):
         tables: dict[str, Tensor] = {}
         cores = [getattr(self, f"{prefix}core{number}") for number in range(len(indicator.cores))]
         return Contraction(indicator, facts, lifted, cores, counts)
+
+    def _refuse_others(self, slot: str, ids: Tensor) -> None:
+        """Ids that a slot does not have: the kernels do not look."""
+        count = self.count(slot)
+        low, high = map(int, ids.aminmax()) if ids.numel() else (0, count - 1)
+        if low < 0 or high >= count:
+            raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {count - 1}")
 
     def _thetas(self, works: Works) -> Tensor:
         """θ of each fact: (B,)."""
@@ -503,10 +507,11 @@ class TensorModel(nn.Module):
 
     def _against_own(self, works: Works, slot: str, own: Tensor) -> Tensor:
         """θ of each fact with its own candidates of a slot that is not wide: (B, K)."""
-        rows, at = works[""].factor(slot, own)  # which looks whether there are such ids
         if len(works) > 1:
+            self._refuse_others(slot, own)
             return row_dot(self.query(works, slot), self.rows(slot), own)
-        return row_dot(self.query(works, slot), _facing(rows), at)
+        rows, own = works[""].factor(slot, own)
+        return row_dot(self.query(works, slot), _facing(rows), own)
 
     def _wide(self, slot: str, ids: Tensor | None) -> dict[str, Wide]:
         """The candidates of a wide slot, for each equation that has it."""

@@ -243,13 +243,16 @@ def four_rows(
 
 
 @kernel
-def product(rows: Array, index: Array, first: int, stop: int, table: Array, at: int, out: Array, to: int) -> None:
-    """out[to :] = rows[index[first:stop]] @ table[at :], four rows at a time."""
-    shift = to - first
+def product(
+    rows: Array, index: Array, first: int, stop: int, table: Array, at: int, out: Array, to: int, step: int
+) -> None:
+    """out[to::step] = rows[index[first:stop]] @ table[at:], four rows at a time."""
+    shift = to - step * first
     for n in range(first, stop, 4):
         n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
         i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
-        four_rows(rows, i0, i1, i2, i3, table, at, 0, out, shift + n, shift + n1, shift + n2, shift + n3, False)
+        u0, u1, u2, u3 = shift + step * n, shift + step * n1, shift + step * n2, shift + step * n3
+        four_rows(rows, i0, i1, i2, i3, table, at, 0, out, u0, u1, u2, u3, False)
 
 
 @kernel
@@ -260,10 +263,16 @@ def product_transposed(
     if stop - first < MANY:
         product_in_dots(rows, index, first, stop, table, at, out, to)
         return
+    transpose(table, at, room)
+    product(rows, index, first, stop, room, 0, out, to, 1)
+
+
+@kernel
+def transpose(table: Array, at: int, room: Array) -> None:
+    """room[r, k] = table[at + k, r]."""
     for k in range(room.shape[1]):
         for r in range(room.shape[0]):
             room[r, k] = table[at + k, r]
-    product(rows, index, first, stop, room, 0, out, to)
 
 
 @kernel
@@ -328,7 +337,7 @@ def rows_times(rows: Array, index: Array, matrices: Array, starts: Array, owner:
     table = matrices.reshape(-1, R)
     for group in range(len(owner)):
         first, stop = starts[group], starts[group + 1]
-        product(rows, index, first, stop, table, K * owner[group], out, first)
+        product(rows, index, first, stop, table, K * owner[group], out, first, 1)
 
 
 @kernel
@@ -367,7 +376,7 @@ def matrix_scores(
     table, index, products, last = matrices.reshape(-1, R), i.reshape(-1), q.reshape(-1, R), X + Y - 2
     for group in range(len(owner)):
         first, stop = starts[group], starts[group + 1]
-        product(rows, index, X * first, X * stop, table, K * owner[group], products, X * first)
+        product(rows, index, X * first, X * stop, table, K * owner[group], products, X * first, 1)
         for n in range(first, stop):
             own = X * n
             for a in range(0, last + 1, 4):
@@ -390,12 +399,8 @@ def matrix_back(
     table, dtable = matrices.reshape(-1, R), dmatrices.reshape(-1, R)
     index, products, by_row, by_column = i.reshape(-1), q.reshape(-1, R), dx.reshape(-1, K), dy.reshape(-1, R)
     most = X * most_rows(starts)
-    x, dq, each, room = (
-        np.empty((most, K), q.dtype),
-        np.empty((most, R), q.dtype),
-        np.arange(most),
-        np.empty((R, K), q.dtype),
-    )
+    x, dq, each = np.empty((most, K), q.dtype), np.empty((most, R), q.dtype), np.arange(most)
+    room = np.empty((R, K), q.dtype)
     width, none = lanes(q), spread(q.dtype.type(0))
     last = max(0, R - width)
     for group in range(len(owner)):
@@ -431,12 +436,7 @@ def make_matrices(
     """
     R = cores.shape[1]
     for r in range(R):
-        table, shift = cores[core, r], to - R * begin + r
-        for n in range(begin, stop, 4):
-            n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
-            i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
-            m0, m1, m2, m3 = R * n + shift, R * n1 + shift, R * n2 + shift, R * n3 + shift
-            four_rows(given, i0, i1, i2, i3, table, 0, 0, parts, m0, m1, m2, m3, False)
+        product(given, index, begin, stop, cores[core, r], 0, parts, to + r, R)
 
 
 @kernel
@@ -460,7 +460,7 @@ def core_rows(
                 if transposed:
                     product_transposed(rows, i, a, b, parts, at, out, a, room)
                 else:
-                    product(rows, i, a, b, parts, at, out, a)
+                    product(rows, i, a, b, parts, at, out, a, 1)
 
 
 @kernel
@@ -499,11 +499,8 @@ def core_back(
         )
         gather(given, index, begin, stop, x)
         for r in range(R):
-            table = cores[core, r]
             outer(x[:count].T, lines, C * r, dcores[core, r], 0)
-            for k in range(K):
-                for c in range(C):
-                    swapped[c, k] = table[k, c]
+            transpose(cores[core, r], 0, swapped)
             for n in range(0, count, 4):
                 n1, n2, n3 = min(n + 1, count - 1), min(n + 2, count - 1), min(n + 3, count - 1)
                 m0, m1, m2, m3 = R * n + r, R * n1 + r, R * n2 + r, R * n3 + r

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from recollect import native
 from recollect.errors import UserError
-from recollect.facts import SLOT_NAMES, Facts
+from recollect.facts import SLOT_NAMES, Facts, stable_sort
 from recollect.kernels import is_native
 from recollect.known import Known
 from recollect.models import TensorModel
@@ -52,9 +51,8 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     """
     n = known.size(slot)
     # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
-    keys = known.keys(facts, slot)
-    order = torch.from_numpy(np.argsort(keys.numpy()))
-    facts, keys, codes = facts[order], keys[order], known.codes(slot)
+    keys, order = stable_sort(known.keys(facts, slot))
+    facts, codes = facts[order], known.codes(slot)
     own = facts.column(slot).contiguous()
     found = torch.empty(len(facts), 6, dtype=torch.int64)
 
