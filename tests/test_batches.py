@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,16 +11,22 @@ from hypothesis import strategies as st
 
 from conftest import FORMED, generator, random_facts
 from recollect import batches
-from recollect.batches import BLOCKS, block_order, choose_block, random_order
+from recollect.batches import BLOCKS, HAND, block_order, choose_block, random_order
+from recollect.facts import Facts
 from recollect.models import MODELS
 
 MANY = {"entity": 40, "predicate": 5, "time": 300}
 
 
+def at(times, predicates=None) -> Facts:
+    """Distinct facts of these times, of predicate 0 if not told."""
+    return Facts.of([(n, 0 if predicates is None else predicates[n], 0, t) for n, t in enumerate(times)])
+
+
 @given(times=st.lists(st.integers(0, 6), min_size=1, max_size=60), block=st.integers(1, 9), seed=st.integers(0, 1000))
 def test_an_order_of_blocks_is_every_fact_once_in_pieces_of_one_time(times, block, seed):
-    column = torch.tensor(times)
-    order = block_order(column, block, generator(seed))
+    facts = at(times, [7 * n % 5 for n in range(len(times))])
+    order = block_order(facts, block, generator(seed))
     assert sorted(order.tolist()) == list(range(len(times)))
     # as few pieces as the facts of each time allow: runs of one time are whole pieces, one of them perhaps short
     runs: list[list[int]] = []
@@ -32,23 +40,25 @@ def test_an_order_of_blocks_is_every_fact_once_in_pieces_of_one_time(times, bloc
         lengths = [length % block for at, length in runs if at == time]
         assert sum(length != 0 for length in lengths) <= 1
         assert sum(lengths) == short
-    assert torch.equal(order, block_order(column, block, generator(seed)))
+    assert torch.equal(order, block_order(facts, block, generator(seed)))
 
 
 def test_an_order_of_no_facts_is_empty():
-    assert block_order(torch.empty(0, dtype=torch.int64), 3, generator(0)).tolist() == []
+    assert block_order(at([]), 3, generator(0)).tolist() == []
 
 
 def test_a_batch_of_blocks_has_few_times():
     times = torch.arange(1000) % 50
-    order = block_order(times, 10, generator())
+    order = block_order(at(times.tolist()), 10, generator())
     assert [len(times[batch].unique()) for batch in order.split(10)] == [1] * 100
     assert max(len(times[batch].unique()) for batch in order.split(40)) <= 4
     # the pieces of a time are apart, and facts within it are drawn anew
     assert len({tuple(times[batch].unique().tolist()) for batch in order.split(40)}) > 20
 
 
-@pytest.mark.parametrize("draw", [lambda g: random_order(200, g), lambda g: block_order(torch.arange(200) % 9, 4, g)])
+@pytest.mark.parametrize(
+    "draw", [lambda g: random_order(200, g), lambda g: block_order(at([n % 9 for n in range(200)]), 4, g)]
+)
 def test_orders_follow_the_generator(draw):
     g = generator(1)
     first, second = draw(g), draw(g)
@@ -59,9 +69,28 @@ def test_orders_follow_the_generator(draw):
 
 
 def test_a_block_is_made_of_a_times_facts_at_random():
-    times = torch.arange(40) % 2
-    together = {frozenset(block_order(times, 5, generator(seed))[:5].tolist()) for seed in range(10)}
+    facts = at([n % 2 for n in range(40)])
+    together = {frozenset(block_order(facts, 5, generator(seed))[:5].tolist()) for seed in range(10)}
     assert len(together) == 10
+
+
+@given(predicates=st.lists(st.integers(0, 4), min_size=1, max_size=40), seed=st.integers(0, 1000))
+def test_facts_of_one_time_and_predicate_come_in_hands(predicates, seed):
+    order = block_order(at([3] * len(predicates), predicates), 100, generator(seed))
+    runs = [(p, len(list(run))) for p, run in groupby(predicates[n] for n in order)]
+    for p in set(predicates):
+        lengths = [length % HAND for of, length in runs if of == p]
+        assert sum(length != 0 for length in lengths) <= 1  # whole hands, and what is left over
+        assert sum(lengths) == predicates.count(p) % HAND
+
+
+def test_hands_are_drawn_anew_and_lie_apart():
+    facts = at([0] * 400, [n % 10 for n in range(400)])
+    drawn = {frozenset(block_order(facts, 400, generator(seed))[:HAND].tolist()) for seed in range(10)}
+    assert len(drawn) == 10
+    order = block_order(facts, 400, generator())
+    runs = [len(list(run)) for _, run in groupby(facts.p[order].tolist())]
+    assert len(runs) > 400 / HAND * 0.7  # two hands of a predicate come one after another by chance only
 
 
 @pytest.mark.parametrize(("name", "form"), FORMED)

@@ -2,6 +2,7 @@
 
 With blocks, the facts of each time are cut at random into pieces, the pieces are shuffled, and a batch is made
 of several: the fewer times in a batch, the more of its work is shared, and the less each step sees of the whole.
+The facts of one time and predicate stay together in hands of a few, which share their matrix.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 from recollect.facts import Facts, stable_sort
 from recollect.models import TensorModel
 
+HAND = 4  # facts of one time and predicate that are learned together; with more, validation MRR suffers
 BLOCKS = (64, 32, 16)  # times in a batch, the most first; with fewer, validation MRR suffers
 FEW = (8, 4)  # which suffice where every fact is compared with all candidates
 SLACK = 1.2  # the most times whose batch costs no more than this, beside the cheapest
@@ -26,24 +28,48 @@ def random_order(n: int, generator: torch.Generator) -> Tensor:
     return torch.randperm(n, generator=generator)
 
 
-def block_order(times: Tensor, block: int, generator: torch.Generator) -> Tensor:
+def block_order(facts: Facts, block: int, generator: torch.Generator) -> Tensor:
     """Facts in pieces of at most `block` of one time each, pieces in random order: (n,).
 
-    >>> block_order(torch.tensor([0, 0, 1, 1]), 2, torch.Generator().manual_seed(0)).view(2, 2).sort().values.tolist()
+    A piece is made of hands, facts of one time and predicate, that are drawn at random.
+
+    >>> facts = Facts.of([(0, 0, 1, 0), (1, 0, 0, 0), (0, 0, 1, 1), (1, 0, 0, 1)])
+    >>> sorted(block_order(facts, 2, torch.Generator().manual_seed(0)).view(2, 2).sort().values.tolist())
     [[0, 1], [2, 3]]
     """
-    shuffled = torch.randperm(len(times), generator=generator)
-    order = shuffled.index_select(0, stable_sort(times.index_select(0, shuffled))[1])
-    counts = times.bincount()
-    pieces = -(-counts // block)  # of each time; the last one of a time may be smaller
-    begin = torch.repeat_interleave(counts.cumsum(0) - counts - block * (pieces.cumsum(0) - pieces), pieces)
-    begin += block * torch.arange(len(begin))
-    sizes = torch.cat([begin[1:], counts.sum()[None]]) - begin
-    place = torch.randperm(len(begin), generator=generator)  # of each piece
-    first = place.argsort()  # the piece in each place
-    sizes = sizes[first]
-    shift = torch.repeat_interleave(begin[first] - (sizes.cumsum(0) - sizes), sizes)
-    return order.index_select(0, shift + torch.arange(len(times)))
+    shuffled = torch.randperm(len(facts), generator=generator)
+    if not len(facts):
+        return shuffled
+    predicates = int(facts.p.max()) + 1
+    pairs, places = stable_sort((facts.t * predicates + facts.p).index_select(0, shuffled))
+    pairs, counts = torch.unique_consecutive(pairs, return_counts=True)
+    begin, sizes, owner = _cut(counts, HAND)
+    drawn = torch.randperm(len(begin), generator=generator)
+    times = pairs // predicates
+    drawn = drawn[stable_sort(times[owner[drawn]])[1]]  # the hands of a time together, in random order
+    order = shuffled.index_select(0, places.index_select(0, _runs(begin[drawn], sizes[drawn])))
+    begin, sizes, _ = _cut(counts.new_zeros(int(times[-1]) + 1).index_add_(0, times, counts), block)
+    drawn = torch.randperm(len(begin), generator=generator)
+    return order.index_select(0, _runs(begin[drawn], sizes[drawn]))
+
+
+def _cut(counts: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Groups that lie one after another, cut into pieces of at most `most`: where each begins, its size, its group."""
+    pieces = -(-counts // most)  # of each group; its last one may be smaller
+    owner = torch.repeat_interleave(torch.arange(len(counts)), pieces)
+    nth = torch.arange(len(owner)) - (pieces.cumsum(0) - pieces)[owner]
+    begin = (counts.cumsum(0) - counts)[owner] + most * nth
+    return begin, (counts[owner] - most * nth).clamp_max_(most), owner
+
+
+def _runs(begin: Tensor, sizes: Tensor) -> Tensor:
+    """begin[0], begin[0] + 1, …, as many as sizes[0], then those of the next: (Σ sizes,).
+
+    >>> _runs(torch.tensor([5, 0]), torch.tensor([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    shift = torch.repeat_interleave(begin - (sizes.cumsum(0) - sizes), sizes)
+    return shift.add_(torch.arange(len(shift)))
 
 
 def choose_block(
@@ -70,7 +96,7 @@ def choose_block(
     by_block = {}
     for count in counts:
         block = -(-size // count)
-        by_block[block] = cost(block_order(facts.t, block, generator))
+        by_block[block] = cost(block_order(facts, block, generator))
     cheapest = min(by_block.values())
     block = next(block for block, price in by_block.items() if price <= SLACK * cheapest)
     return block if GAIN * by_block[block] <= at_random else None

@@ -211,7 +211,7 @@ class Training:
     def _draw(self, generator: torch.Generator) -> Tensor:
         if self.block is None:
             return random_order(len(self.facts), generator)
-        return block_order(self.facts.t, self.block, generator)
+        return block_order(self.facts, self.block, generator)
 
     def _step(self, batch: Facts) -> float:
         """One step down the mean loss of a batch; returns that loss."""
