@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from conftest import FORMED, SIZES, generator, random_facts, random_model
 from recollect import Facts, UserError, kernels, models, threads
 from recollect.facts import KINDS, SLOTS
+from recollect.kernels import strips
 from recollect.known import Known
 from recollect.metrics import evaluate, summarise
-from recollect.native import COUNTED, count_better
+from recollect.native import COUNTED, count_better, count_better_of
 from recollect.ranks import Ranking, rank
 
 
@@ -232,6 +233,50 @@ def test_more_candidates_than_are_counted_at_a_time():
     assert count_better(*(x.numpy() for x in arrays))
     mine = scores.gather(1, own[:, None])
     wanted = torch.stack([(scores > mine).sum(dim=1), (scores == mine).sum(dim=1) - 1, torch.full((2,), size - 1)], 1)
-    assert torch.equal(counts[places], torch.cat([wanted, torch.zeros_like(wanted)], dim=1))
+    assert torch.equal(counts[places], torch.cat([wanted, wanted], dim=1))
     scores[1, COUNTED + 1] = float("nan")
     assert not count_better(*(x.numpy() for x in arrays))
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 150), st.integers(1, 50), st.integers(1, 150)),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    seed=st.integers(0, 1000),
+)
+def test_what_is_counted_while_it_is_scored_is_what_is_counted_of_scores(sizes, dtype, seed):
+    """Of whole numbers, so that sums are exact whatever their order; rows and columns of any number."""
+    (n, width, count), g = sizes, generator(seed)
+    queries, table = (torch.randint(-2, 3, (rows, width), generator=g).to(dtype) for rows in (n, count))
+    own, places = torch.randint(count, (n,), generator=g), torch.randperm(n, generator=g)
+    keys = count * torch.arange(n)
+    codes = torch.arange(n * count)[torch.rand(n * count, generator=g) < 0.1]
+    fused, apart = (torch.empty(n, 6, dtype=torch.int64) for _ in range(2))
+    cut = strips(table)
+    assert cut is not None
+    scores, more = queries @ table.T, [x.numpy() for x in (own, codes, keys, places)]
+    assert count_better_of(queries.numpy(), cut.numpy(), count, *more, fused.numpy())
+    assert count_better(scores.numpy(), *more, apart.numpy())
+    hidden = torch.zeros(n * count, dtype=torch.bool)
+    hidden[codes] = True
+    others = ~torch.nn.functional.one_hot(own, count).bool()
+    mine, wanted = scores.gather(1, own[:, None]), []
+    for some in (others, others & ~hidden.view(n, count)):
+        wanted += [((scores > mine) & some).sum(1), ((scores == mine) & some).sum(1), some.sum(1)]
+    assert torch.equal(apart[places], torch.stack(wanted, dim=1))
+    assert torch.equal(fused, apart)
+    table[int(torch.randint(count, (), generator=g)), 0] = float("nan")
+    cut = strips(table)
+    assert cut is not None
+    assert not count_better_of(queries.numpy(), cut.numpy(), count, *more, fused.numpy())
+
+
+@pytest.mark.parametrize(("name", "form"), FORMED)
+def test_candidates_met_in_one_pass_and_in_products_of_their_own_rank_alike(name, form, monkeypatch):
+    model, facts = random_model(name, form), random_facts(60)
+    known, slots = Known(facts, SIZES), model.indicator.slots
+    at_once = [rank(model, facts, slot, known=known) for slot in slots]
+    monkeypatch.setattr(kernels, "LONG_ROW", 0)
+    for slot, wanted in zip(slots, at_once, strict=True):
+        found = rank(model, facts, slot, known=known)
+        for setting in wanted:
+            assert torch.equal(found[setting].ranks(), wanted[setting].ranks())

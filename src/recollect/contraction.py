@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect import native
 from recollect.facts import KINDS, ORDER, Facts
 from recollect.grouped import Groups, Product, grouped_matmul, is_large, product_rows
 from recollect.indicator import Indicator
@@ -24,6 +25,7 @@ from recollect.kernels import is_native, row_dot, row_product, take
 
 SMALL = 64  # facts: too few for sharing to pay
 MOVED = 8  # flops that moving one number is worth
+DENSE = 64  # bytes a number: below this, distinct ones are marked, else sorted
 LARGE_CORE = 2**20  # numbers
 SWEPT = 2**14  # numbers of a matrix: with larger ones, rows are better multiplied together
 CANDIDATES = "N"  # the axis of all candidates of an open slot
@@ -347,7 +349,7 @@ def distinct_counts(indicator: Indicator, facts: Facts, open: str = "") -> dict[
     Sets that have an `open` slot are not counted: no product needs them.
     """
     sets = _slot_sets(indicator)
-    ids = {slot: facts.column(slot) for slot in indicator.slots}
+    ids = {slot: facts.column(slot).contiguous() for slot in indicator.slots}
     if len(facts) <= SMALL:
         return dict.fromkeys(sets, len(facts))
     if indicator.is_diagonal:  # nothing is gained but by a table smaller than the batch
@@ -400,7 +402,10 @@ def _distinct(codes: Tensor) -> int:
     """How many different numbers there are, at least one."""
     if codes.device.type != "cpu":
         return len(codes.unique())
-    ordered = np.sort(codes.numpy())  # several times as fast as PyTorch's
+    numbers = codes.numpy()
+    if (most := int(numbers.max())) < DENSE * len(numbers):
+        return int(native.count_distinct(numbers, most))
+    ordered = np.sort(numbers)  # several times as fast as PyTorch's
     return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 

@@ -222,13 +222,16 @@ def product_rows(product: Product, groups: Groups, rows: Tensor, i: Tensor, *, t
     """
     i = groups.sorted(i)
     out = rows.new_empty(len(i), product.cores.shape[1 if transposed else 3])
-    before, cores = _arrays(product.rows, product.index), product.cores.detach().numpy()
+    before, cores = _arrays(product.rows, product.index), product.cores.detach()
+    if cores.stride(1) == cores.shape[3]:  # rows that lie together are longer ones
+        cores = cores.transpose(1, 2).flatten(2)[:, None]
+    at = cores.numpy()
     after = _arrays(product.places, groups.starts, rows, i, out)
 
     def work(first: int, last: int) -> None:
-        native.core_rows(*before, cores, first, last, *after, transposed)
+        native.core_rows(*before, at, first, last, *after, transposed)
 
-    _by_rows(work, product.places, len(product.index) * cores[0].size)
+    _by_rows(work, product.places, len(product.index) * cores[:1].numel())
     return groups.unsorted(out)
 
 

@@ -12,13 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from recollect import native
-from recollect.lanes import Array
+from recollect.lanes import BYTES, Array
 from recollect.threads import shared_out
 
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
 COLUMNS = 256  # of a piece at least: threads that write next to each other hinder each other
+LONG_ROW, MANY_ROWS = 128, 2**13  # of candidates that are met and counted in one pass
 COPIED = 4  # multiplications that reading and writing a number is worth
 COMPILED = {("cpu", dtype) for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 
@@ -105,6 +107,19 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
 
     shared_out(work, len(of), len(right) * like[:1].numel())
     return summed.mT if swapped else summed
+
+
+def strips(table: Tensor) -> Tensor | None:
+    """The columns of a table (N, K) as `native.count_better_of` meets them: (strips × K, columns of a strip).
+
+    The last ones are followed by zeros. None where a product of its own is better, of long rows or of many, and where
+    nothing is compiled.
+    """
+    if not is_native(table) or table.shape[1] > LONG_ROW or len(table) > MANY_ROWS:
+        return None
+    across = native.STRIP * BYTES // table.dtype.itemsize
+    padded = functional.pad(table.detach(), (0, 0, 0, -len(table) % across))
+    return padded.view(-1, across, table.shape[1]).mT.contiguous().view(-1, across)
 
 
 def room(like: Tensor, shape: Sequence[int], owner: Tensor) -> Tensor:

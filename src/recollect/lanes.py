@@ -52,6 +52,12 @@ def spread(context: Any, x: Any) -> Any:
 
 
 @intrinsic
+def zeros(context: Any, a: Any) -> Any:
+    """A register like a, of zeros."""
+    return a(a), lambda context, builder, signature, args: _zeros(args[0].type)
+
+
+@intrinsic
 def plus(context: Any, a: Any, x: Any, b: Any) -> Any:
     """a + x b of registers a and b and of a register or a number x."""
 
@@ -112,15 +118,37 @@ def totals(context: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @intrinsic
-def without(context: Any, a: Any, count: Any) -> Any:
-    """The register with its first lanes, so many, zero."""
+def joined(context: Any, first: Any, a: Any, count: Any) -> Any:
+    """So many lanes of the first register, then those of a."""
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = args[0].type
-        kept = builder.icmp_signed(">=", _numbers(kind), _spread_count(builder, kind, args[1]))
-        return builder.select(kept, args[0], _zeros(kind))
+        kept = builder.icmp_signed(">=", _numbers(kind), _spread_count(builder, kind, args[2]))
+        return builder.select(kept, args[1], args[0])
 
-    return a(a, types.intp), make
+    return a(first, a, types.intp), make
+
+
+@njit(inline="always")
+def without(a: Any, count: int) -> Any:
+    """The register with its first lanes, so many, zero."""
+    return joined(zeros(a), a, count)
+
+
+def _counting(predicate: str) -> Any:
+    @intrinsic
+    def count(context: Any, counts: Any, a: Any, b: Any) -> Any:
+        def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            one = ir.Constant(args[0].type, [1.0] * args[0].type.count)
+            return builder.select(builder.fcmp_ordered(predicate, *args[1:]), builder.fadd(args[0], one), args[0])
+
+        return counts(counts, a, b), make
+
+    return count
+
+
+# counts, plus one in the lanes in which a > b, a = b, or one of them is no number
+count_greater, count_equal, count_nan = _counting(">"), _counting("=="), _counting("uno")
 
 
 @njit(inline="always")

@@ -34,10 +34,10 @@ from recollect.threads import one_thread, shared_out
 FORMS = ("episodic", "semantic", "both")
 STATIC = "static_"  # begins the names of what the semantic equation has of its own in the form `both`
 Works = dict[str, Contraction]  # by equation
-QUERIES = 16384  # facts whose queries are made at a time
+QUERIES = 2**15  # facts whose queries are made at a time
 WIDE = 2**22  # numbers of candidates whose rows are matrices or more, at a time: fewer make too little of a row
-ROUND = 2**16  # facts that threads share at a time: how long one that is done, or interrupted, waits for the others
-WORK_BYTES = 32 * 2**20  # of a thread: without gradients, facts are scored in pieces whose factors fit in this
+ROUND = 2**17  # facts that threads share at a time: how long one that is done, or interrupted, waits for the others
+WORK_BYTES = 64 * 2**20  # of a thread: without gradients, facts are scored in pieces whose factors fit in this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,50 +314,29 @@ class TensorModel(nn.Module):
         shared = self.rows(slot, candidates)
         return self._in_pieces(facts, len(shared), slot, lambda works, _: self.query(works, slot) @ shared.T)
 
-    def visit_against(self, facts: Facts, slot: str, rows: int, visit: Callable[[Tensor, int], None]) -> None:
-        """`score_against` all ids, so many facts at a time: each block and the place of its first fact are visited.
+    def visit_queries(self, facts: Facts, slot: str, visit: Callable[[Tensor, int], None]) -> None:
+        """The queries of a slot, many facts at a time: (n, width) and the place of their first fact are visited.
 
-        Several threads may visit, each its own blocks; a block is overwritten by the next. No gradient.
+        A query times a row of `rows(slot)` is a score. Several threads may visit, each its own facts. No gradient.
         """
-        with torch.no_grad():
-            if self.is_wide(slot) or slot not in self.indicator.slots:
-                for start in range(0, len(facts), rows):
-                    visit(self.score_against(facts[start : start + rows], slot), start)
-                return
-            facts, slot = self.asked(facts, slot)
-            shared = self.rows(slot)
-            with one_thread():
-                for start in range(0, len(facts), ROUND):
-                    some = facts[start : start + ROUND]
-                    work = partial(self._visit_some, some, slot, shared, rows, start, visit)
-                    shared_out(work, len(some), len(some) * shared.numel())
+        each = getattr(self, KINDS[slot]).numel()
+        with torch.no_grad(), one_thread():
+            for start in range(0, len(facts), ROUND):
+                some = facts[start : start + ROUND]
+                shared_out(partial(self._visit_some, some, slot, start, visit), len(some), len(some) * each)
 
     def _visit_some(
-        self,
-        facts: Facts,
-        slot: str,
-        shared: Tensor,
-        rows: int,
-        place: int,
-        visit: Callable[[Tensor, int], None],
-        first: int,
-        last: int,
+        self, facts: Facts, slot: str, place: int, visit: Callable[[Tensor, int], None], first: int, last: int
     ) -> None:
         """The same of the facts from first to last, fact 0 at `place`, in pieces whose work fits in WORK_BYTES."""
-        buffer = shared.new_empty(min(rows, last - first), len(shared))
-        # queries are small beside scores: many at once share more of their work
-        most = max(rows, QUERIES)
-        for start in range(first, last, most):
-            stretch = facts[start : min(start + most, last)]
+        for start in range(first, last, QUERIES):  # queries are small beside scores: many share more of their work
+            stretch = facts[start : min(start + QUERIES, last)]
             works = self.works(stretch, open=slot)
             size = -(-len(stretch) // self._pieces(works, slot, len(stretch)))
             for at in range(0, len(stretch), size):
                 if size < len(stretch):
                     works = self.works(stretch[at : at + size], open=slot)
-                query = self.query(works, slot)
-                for block in range(0, len(query), rows):
-                    some = query[block : block + rows]
-                    visit(torch.mm(some, shared.T, out=buffer[: len(some)]), place + start + at + block)
+                visit(self.query(works, slot), place + start + at)
 
     def score_corrupted(
         self, facts: Facts, corrupted: Mapping[str, Tensor], counts: Mapping[str, int] | None = None

@@ -15,14 +15,34 @@ import numpy as np
 from numba import njit
 
 from recollect import lanes as lanes_module
-from recollect.lanes import Array, flipped, four_products, lanes, load, plus, spread, store, times, totals, without
+from recollect.lanes import (
+    Array,
+    count_equal,
+    count_greater,
+    count_nan,
+    flipped,
+    four_products,
+    joined,
+    lanes,
+    load,
+    plus,
+    spread,
+    store,
+    times,
+    totals,
+    without,
+    zeros,
+)  # fmt: skip
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
 KEPT = 2**17  # numbers that stay in a processor's cache
 INTRINSICS = hashlib.sha256(Path(lanes_module.__file__).read_bytes()).hexdigest()
 MANY = 16  # rows that share a matrix, for which it is worth transposing
-COUNTED = 2**16  # a float32 counts exactly up to 2**24
+STRIP = 4  # registers of columns that rows meet at a time
+COUNTED = 2**20  # scores at a time, in float32, which counts exactly up to 2**24
+SIDE = 64  # rows that meet a strip one after another
+SCORES = 2**18  # that stay in a processor's cache until they are counted
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
@@ -212,11 +232,11 @@ def adagrad_rows(
 @njit(inline="always")
 def four_rows(
     rows: Array, i0: int, i1: int, i2: int, i3: int, table: Array, first: int, column: int,
-    out: Array, n0: int, n1: int, n2: int, n3: int, more: bool,
+    out: Array, n0: int, n1: int, n2: int, n3: int, start: int, more: bool,
 ) -> None:  # fmt: skip
-    """out[n] = rows[i] @ table[first :, column :] of four rows, or that `more`; two to four registers at a time."""
+    """out[n] = rows[i] @ table[first :, column :] of four rows, or that `more`; the columns of the strip at `start`."""
     R, width, zero = out.shape[1], lanes(out), out.dtype.type(0)
-    start, last = 0, R - width
+    last = R - width
     if last < 0:  # narrower than a register
         for r in range(R):
             u0 = out[n0, r] if more else zero
@@ -227,32 +247,40 @@ def four_rows(
                 y = table[first + k, column + r]
                 u0, u1, u2, u3 = u0 + rows[i0, k] * y, u1 + rows[i1, k] * y, u2 + rows[i2, k] * y, u3 + rows[i3, k] * y
             out[n0, r], out[n1, r], out[n2, r], out[n3, r] = u0, u1, u2, u3
-    while start < R and last >= 0:
-        left = (R - start + width - 1) // width
-        a, b = min(start, last), min(start + width, last)
-        c, d = min(start + 2 * width, last), min(start + 3 * width, last)
-        if left < 3:
-            four_products(rows, i0, i1, i2, i3, table, first, column, (a, b), out, n0, n1, n2, n3, more)
-            start += 2 * width
-        elif left == 3 or left == 5:
-            four_products(rows, i0, i1, i2, i3, table, first, column, (a, b, c), out, n0, n1, n2, n3, more)
-            start += 3 * width
-        else:
-            four_products(rows, i0, i1, i2, i3, table, first, column, (a, b, c, d), out, n0, n1, n2, n3, more)
-            start += 4 * width
+        return
+    count = next_strip(start, R, width) - start
+    a, b = min(start, last), min(start + width, last)
+    c, d = min(start + 2 * width, last), min(start + 3 * width, last)
+    if count == 2 * width:
+        four_products(rows, i0, i1, i2, i3, table, first, column, (a, b), out, n0, n1, n2, n3, more)
+    elif count == 3 * width:
+        four_products(rows, i0, i1, i2, i3, table, first, column, (a, b, c), out, n0, n1, n2, n3, more)
+    else:
+        four_products(rows, i0, i1, i2, i3, table, first, column, (a, b, c, d), out, n0, n1, n2, n3, more)
+
+
+@njit(inline="always")
+def next_strip(start: int, columns: int, width: int) -> int:
+    """Where the strip after that at `start` begins: two to four registers, none of few."""
+    left = (columns - start + width - 1) // width
+    if left < 3:
+        return start + 2 * width
+    return start + (3 if left == 3 or left == 5 else 4) * width
 
 
 @kernel
 def product(
     rows: Array, index: Array, first: int, stop: int, table: Array, at: int, out: Array, to: int, step: int
 ) -> None:
-    """out[to::step] = rows[index[first:stop]] @ table[at:], four rows at a time."""
-    shift = to - step * first
-    for n in range(first, stop, 4):
-        n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
-        i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
-        u0, u1, u2, u3 = shift + step * n, shift + step * n1, shift + step * n2, shift + step * n3
-        four_rows(rows, i0, i1, i2, i3, table, at, 0, out, u0, u1, u2, u3, False)
+    """out[to::step] = rows[index[first:stop]] @ table[at:], four rows at a time, which meet one strip after another."""
+    shift, start = to - step * first, 0
+    while start < out.shape[1]:
+        for n in range(first, stop, 4):
+            n1, n2, n3 = min(n + 1, stop - 1), min(n + 2, stop - 1), min(n + 3, stop - 1)
+            i0, i1, i2, i3 = index[n], index[n1], index[n2], index[n3]
+            u0, u1, u2, u3 = shift + step * n, shift + step * n1, shift + step * n2, shift + step * n3
+            four_rows(rows, i0, i1, i2, i3, table, at, 0, out, u0, u1, u2, u3, start, False)
+        start = next_strip(start, out.shape[1], lanes(out))
 
 
 @kernel
@@ -304,10 +332,12 @@ def product_in_dots(
 @kernel
 def outer(columns: Array, y: Array, column: int, out: Array, to: int) -> None:
     """out[to :] = Σ x[n] ⊗ y[n, column :], x being columns[:, n], four rows at a time."""
-    last = len(columns) - 1
-    for k in range(0, last + 1, 4):
-        k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
-        four_rows(columns, k, k1, k2, k3, y, 0, column, out, to + k, to + k1, to + k2, to + k3, False)
+    last, start = len(columns) - 1, 0
+    while start < out.shape[1]:
+        for k in range(0, last + 1, 4):
+            k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+            four_rows(columns, k, k1, k2, k3, y, 0, column, out, to + k, to + k1, to + k2, to + k3, start, False)
+        start = next_strip(start, out.shape[1], lanes(out))
 
 
 @kernel
@@ -432,7 +462,8 @@ def make_matrices(
 ) -> None:
     """The matrices Σ_k given[index[n], k] G[:, k, :] from begin to stop of a core G, as rows of parts from `to` on.
 
-    cores are (G, R, K, C), in any order in memory but that the last axis lies together.
+    cores are (G, R, K, C), in any order in memory but that the last axis lies together; where rows do too, they may be
+    told as one, (G, 1, K, R × C), for parts of that width.
     """
     R = cores.shape[1]
     for r in range(R):
@@ -448,13 +479,16 @@ def core_rows(
 
     The matrices of core g are those from places[g] to places[g + 1].
     """
-    _, R, _, C = cores.shape
+    R, C = out.shape[1], rows.shape[1]
+    if not transposed:
+        R, C = C, R
     some = max(4, KEPT // (R * C))
     parts, room = np.empty((some * R, C), cores.dtype), np.empty((C, R), cores.dtype)
+    lines = parts.reshape(-1, cores.shape[3])
     for core in range(first, last):
         for begin in range(places[core], places[core + 1], some):
             stop = min(begin + some, places[core + 1])
-            make_matrices(given, index, begin, stop, cores, core, parts, 0)
+            make_matrices(given, index, begin, stop, cores, core, lines, 0)
             for n in range(begin, stop):
                 at, a, b = R * (n - begin), starts[n], starts[n + 1]
                 if transposed:
@@ -487,6 +521,7 @@ def core_back(
     _, R, K, C = cores.shape
     most = most_rows(places[first : last + 1])
     dmade, x, each = np.empty((most, R, C), q.dtype), np.empty((most, K), q.dtype), np.arange(most)
+    width = lanes(q)
     lines, parts, swapped = dmade.reshape(most, -1), dmade.reshape(-1, C), np.empty((C, K), q.dtype)
     for core in range(first, last):
         begin, stop = places[core], places[core + 1]
@@ -501,14 +536,17 @@ def core_back(
         for r in range(R):
             outer(x[:count].T, lines, C * r, dcores[core, r], 0)
             transpose(cores[core, r], 0, swapped)
-            for n in range(0, count, 4):
-                n1, n2, n3 = min(n + 1, count - 1), min(n + 2, count - 1), min(n + 3, count - 1)
-                m0, m1, m2, m3 = R * n + r, R * n1 + r, R * n2 + r, R * n3 + r
-                u0, u1, u2, u3 = begin + n, begin + n1, begin + n2, begin + n3
-                four_rows(parts, m0, m1, m2, m3, swapped, 0, 0, dgiven, u0, u1, u2, u3, r > 0)
+            start = 0
+            while start < K:
+                for n in range(0, count, 4):
+                    n1, n2, n3 = min(n + 1, count - 1), min(n + 2, count - 1), min(n + 3, count - 1)
+                    m0, m1, m2, m3 = R * n + r, R * n1 + r, R * n2 + r, R * n3 + r
+                    u0, u1, u2, u3 = begin + n, begin + n1, begin + n2, begin + n3
+                    four_rows(parts, m0, m1, m2, m3, swapped, 0, 0, dgiven, u0, u1, u2, u3, start, r > 0)
+                start = next_strip(start, K, width)
 
 
-@kernel
+@njit(inline="always")
 def first_from(codes: Array, key: int, near: int) -> int:
     """The first place of sorted codes that has at least `key`, soon found if it is a little after `near`."""
     low, step = near if near == 0 or codes[near - 1] < key else 0, 1
@@ -524,41 +562,103 @@ def first_from(codes: Array, key: int, near: int) -> int:
     return low
 
 
+@njit(inline="always")
+def count_row(
+    scores: Array, row: int, size: int, own: int, codes: Array, key: int, at: int, out: Array, to: int
+) -> tuple[bool, int]:
+    """How many others beat a row's own candidate, tie with it, and are there; then the same of unknown ones: out[to].
+
+    The row has `size` scores; the known candidates are the sorted codes from `key` on, less that, found from `at` on.
+    Returns whether every score is a number, and where the known ones begin.
+    """
+    mine, width, better, ties, fine = scores[row, own], lanes(scores), 0, -1, True
+    for begin in range(0, size, COUNTED):
+        end = min(size, begin + COUNTED)
+        start, level = begin, spread(mine)
+        greater = equal = none = zeros(level)
+        while start + 2 * width <= end:
+            x, y = load(scores, row, start), load(scores, row, start + width)
+            greater, equal = count_greater(greater, x, level), count_equal(equal, x, level)
+            greater, equal = count_greater(greater, y, level), count_equal(equal, y, level)
+            none = count_nan(none, x, y)
+            start += 2 * width
+        while start < end and size >= width:
+            a = min(start, end - width)  # a register that begins early enough to be full
+            x = load(scores, row, a)
+            greater = joined(greater, count_greater(greater, x, level), start - a)
+            equal = joined(equal, count_equal(equal, x, level), start - a)
+            none = count_nan(none, x, level)
+            start += width
+        sums = totals(greater, equal, none, none)
+        better, ties, fine = better + int(sums[0]), ties + int(sums[1]), fine and sums[2] == 0 and mine == mine
+        for n in range(start, end):  # of a row that is narrower than a register
+            x = scores[row, n]
+            better, ties, fine = better + (x > mine), ties + (x == mine), fine and x == x
+    known_greater = known_equal = known = 0
+    at = first_from(codes, key, at)
+    for place in range(at, len(codes)):
+        n = codes[place] - key
+        if n >= size:
+            break
+        if n != own:
+            known += 1
+            known_greater += scores[row, n] > mine
+            known_equal += scores[row, n] == mine
+    out[to, 0], out[to, 1], out[to, 2] = better, ties, size - 1
+    out[to, 3], out[to, 4], out[to, 5] = better - known_greater, ties - known_equal, size - 1 - known
+    return fine, at
+
+
 @kernel
 def count_better(scores: Array, own: Array, codes: Array, keys: Array, places: Array, out: Array) -> bool:
-    """How many others beat each row's own candidate, tie with it, and are there; then the same of known ones.
+    """`count_row` of every row b: its own candidate own[b], its known ones from keys[b] on, its counts out[places[b]].
 
-    Row b's counts are out[places[b]], (6,); its known ids are the sorted codes from keys[b] on, less keys[b]. Returns
-    whether every score is a number.
+    Returns whether every score is a number.
     """
-    fine, zero, one, at = True, scores.dtype.type(0), scores.dtype.type(1), 0
+    fine, at = True, 0
     for b in range(len(scores)):
-        row = scores[b]
-        mine, size, better, ties = row[own[b]], len(row), 0, -1
-        for start in range(0, size, COUNTED):  # in the scores' own numbers, as many side by side as a register has
-            piece = row[start : start + COUNTED]
-            greater = equal = bad = zero
-            for n in range(len(piece)):
-                greater += one if piece[n] > mine else zero
-                equal += one if piece[n] == mine else zero
-                bad += one if piece[n] != piece[n] else zero
-            fine = fine and bad == zero
-            better += int(greater)
-            ties += int(equal)
-        known_greater = known_equal = known = 0
-        at = first_from(codes, keys[b], at)
-        for place in range(at, len(codes)):
-            n = codes[place] - keys[b]
-            if n >= size:
-                break
-            if n != own[b]:
-                known += 1
-                known_greater += row[n] > mine
-                known_equal += row[n] == mine
-        to = places[b]
-        out[to, 0], out[to, 1], out[to, 2] = better, ties, size - 1
-        out[to, 3], out[to, 4], out[to, 5] = known_greater, known_equal, known
+        numbers, at = count_row(scores, b, scores.shape[1], own[b], codes, keys[b], at, out, places[b])
+        fine = fine and numbers
     return fine
+
+
+@kernel
+def count_better_of(
+    queries: Array, strips: Array, size: int, own: Array, codes: Array, keys: Array, places: Array, out: Array
+) -> bool:
+    """`count_better` of the scores of queries (B, K) and `size` candidates, counted while they are in the cache.
+
+    Strips are the candidates' columns, (strips × K, STRIP registers), the last ones followed by zeros.
+    """
+    (B, K), across, width = queries.shape, strips.shape[1], lanes(queries)
+    count = len(strips) // K
+    some = max(4, min(SIDE, SCORES // (count * across)))
+    scores, fine, at = np.empty((some, count * across), queries.dtype), True, 0
+    for begin in range(0, B, some):
+        end = min(begin + some, B) - 1
+        for strip in range(count):
+            a = across * strip
+            columns = (a, a + width, a + 2 * width, a + 3 * width)
+            for n in range(begin, end + 1, 4):
+                n1, n2, n3 = min(n + 1, end), min(n + 2, end), min(n + 3, end)
+                u0, u1, u2, u3 = n - begin, n1 - begin, n2 - begin, n3 - begin
+                four_products(
+                    queries, n, n1, n2, n3, strips, K * strip, -a, columns, scores, u0, u1, u2, u3, False
+                )  # fmt: skip
+        for b in range(begin, end + 1):
+            numbers, at = count_row(scores, b - begin, size, own[b], codes, keys[b], at, out, places[b])
+            fine = fine and numbers
+    return fine
+
+
+@kernel
+def count_distinct(codes: Array, most: int) -> int:
+    """How many different numbers there are among whole numbers from 0 up to `most`."""
+    seen, count = np.zeros(most + 1, np.uint8), 0
+    for code in codes:
+        count += 1 - seen[code]
+        seen[code] = 1
+    return count
 
 
 @kernel

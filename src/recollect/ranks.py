@@ -6,8 +6,9 @@ candidates'; the filter subtracts what it removes, found as coordinates, so no q
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from recollect import native
 from recollect.errors import UserError
 from recollect.facts import SLOT_NAMES, Facts, stable_sort
-from recollect.kernels import is_native
+from recollect.kernels import is_native, strips
 from recollect.known import Known
 from recollect.models import TensorModel
 
@@ -49,34 +50,49 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     The filtered one leaves out every other id that completes a known fact. `budget` bounds the bytes
     of scores that a thread holds at a time; a model bounds each thread's own work beside them.
     """
-    n = known.size(slot)
     # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
     keys, order = stable_sort(known.keys(facts, slot))
-    facts, codes = facts[order], known.codes(slot)
-    own = facts.column(slot).contiguous()
+    own, codes = facts.column(slot)[order], known.codes(slot)
+    facts = facts[order]
     found = torch.empty(len(facts), 6, dtype=torch.int64)
+    rows = max(1, budget // (8 * known.size(slot)))  # of at most 8 bytes a number
+
+    def count(kernel: Callable[..., bool], scores: tuple[Any, ...], block: slice) -> None:
+        arrays = (own[block], codes, keys[block], order[block], found)
+        if not kernel(*scores, *(array.numpy() for array in arrays)):
+            raise _not_a_number(slot)
 
     def compare(scores: Tensor, first: int) -> None:
         block = slice(first, first + len(scores))
         if is_native(scores):
-            arrays = (scores.contiguous(), own[block], codes, keys[block], order[block], found)
-            if not native.count_better(*(array.numpy() for array in arrays)):
-                raise _not_a_number(slot)
+            count(native.count_better, (scores.contiguous().numpy(),), block)
         else:
             found[order[block]] = _compare(scores, facts[block], slot, known)
 
-    rows = max(1, budget // (8 * n))  # of at most 8 bytes a number
-    if isinstance(scorer, TensorModel):
-        scorer.visit_against(facts, slot, rows, compare)
+    if isinstance(scorer, TensorModel) and slot in scorer.indicator.slots and not scorer.is_wide(slot):
+        asked, of = scorer.asked(facts, slot)
+        candidates = scorer.rows(of)
+        table = strips(candidates)
+
+        def visit(queries: Tensor, first: int) -> None:
+            if table is not None:
+                met = (queries.contiguous().numpy(), table.numpy(), len(candidates))
+                count(native.count_better_of, met, slice(first, first + len(queries)))
+                return
+            buffer = candidates.new_empty(min(rows, len(queries)), len(candidates))
+            for start in range(0, len(queries), rows):
+                some = queries[start : start + rows]
+                compare(torch.mm(some, candidates.T, out=buffer[: len(some)]), first + start)
+
+        scorer.visit_queries(asked, of, visit)
     else:
         for first in range(0, len(facts), rows):
             compare(scorer.score_against(facts[first : first + rows], slot), first)
-    raw, hidden = found[:, :3].T.contiguous(), found[:, 3:].T
-    return {"raw": Ranking(*raw), "filtered": Ranking(*(raw - hidden))}
+    return {"raw": Ranking(*found.T[:3]), "filtered": Ranking(*found.T[3:])}
 
 
 def _compare(scores: Tensor, facts: Facts, slot: str, known: Known) -> Tensor:
-    """How many others beat each fact's own id, tie with it, and are there; then the same of known ones: (B, 6).
+    """How many others beat each fact's own id, tie with it, and are there; then the same of unknown ones: (B, 6).
 
     As the compiled `count_better`, in plain PyTorch, on any device.
     """
@@ -92,9 +108,9 @@ def _compare(scores: Tensor, facts: Facts, slot: str, known: Known) -> Tensor:
     def count(which: Tensor) -> Tensor:
         return torch.bincount(rows[which.cpu()], minlength=len(facts))
 
-    there = torch.full_like(greater, scores.shape[1] - 1)
-    hidden = torch.bincount(rows, minlength=len(facts))
-    return torch.stack([greater, equal - 1, there, count(found > own), count(found == own), hidden], dim=1)
+    raw = torch.stack([greater, equal - 1, torch.full_like(greater, scores.shape[1] - 1)], dim=1)
+    hidden = torch.stack([count(found > own), count(found == own), torch.bincount(rows, minlength=len(facts))], dim=1)
+    return torch.cat([raw, raw - hidden], dim=1)
 
 
 def _not_a_number(slot: str) -> UserError:
