@@ -228,10 +228,10 @@ def product_rows(product: Product, groups: Groups, rows: Tensor, i: Tensor, *, t
     at = cores.numpy()
     after = _arrays(product.places, groups.starts, rows, i, out)
 
-    def work(first: int, last: int) -> None:
-        native.core_rows(*before, at, first, last, *after, transposed)
+    def work(claims: Array) -> None:
+        native.core_rows(*before, at, claims, *after, transposed)
 
-    _by_rows(work, product.places, len(product.index) * cores[:1].numel())
+    _by_claims(work, len(cores), len(product.index) * cores[:1].numel())
     return groups.unsorted(out)
 
 
@@ -286,10 +286,10 @@ class _ProductScores(torch.autograd.Function):
         at = cores.detach().numpy()
         facts = _arrays(rows, i, columns, j, out, q)
 
-        def work(first: int, last: int) -> None:
-            native.core_scores(*before, at, first, last, *after, *facts)
+        def work(claims: Array) -> None:
+            native.core_scores(*before, at, claims, *after, *facts)
 
-        _by_rows(work, places, R * C * (i.numel() + K * len(index)))
+        _by_claims(work, len(cores), R * C * (i.numel() + K * len(index)))
         return out
 
     @staticmethod
@@ -303,10 +303,10 @@ class _ProductScores(torch.autograd.Function):
         at = cores.detach().numpy()
         facts, gradients = _arrays(rows, i, columns, j, q, grad.contiguous(), dgiven), _arrays(dx, dy)
 
-        def work(first: int, last: int) -> None:
-            native.core_back(*before, at, first, last, *after, *facts, dcores.numpy(), *gradients)
+        def work(claims: Array) -> None:
+            native.core_back(*before, at, claims, *after, *facts, dcores.numpy(), *gradients)
 
-        _by_rows(work, places, R * C * (2 * i.numel() + 2 * K * len(index)))
+        _by_claims(work, len(cores), R * C * (2 * i.numel() + 2 * K * len(index)))
         added = add_rows(len(given), index, dgiven)
         return added, dcores, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
 
@@ -335,6 +335,12 @@ def _by_rows(work: Callable[[int, int], None], starts: Tensor, multiplications: 
         work(a if first else 0, b if last < count else len(middles))
 
     shared_out(some, count, multiplications)
+
+
+def _by_claims(work: Callable[[Array], None], count: int, multiplications: int) -> None:
+    """work(claims) on several threads, each of which claims the next of so many cores whenever it is done with one."""
+    claims = np.zeros(1, np.int64)
+    shared_out(lambda first, last: work(claims), count, multiplications)
 
 
 def is_large(numbers: int) -> bool:

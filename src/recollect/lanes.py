@@ -151,6 +151,17 @@ def _counting(predicate: str) -> Any:
 count_greater, count_equal, count_nan = _counting(">"), _counting("=="), _counting("uno")
 
 
+@intrinsic
+def claim(context: Any, counter: Any) -> Any:
+    """The number in an array of one, which is one more for whoever asks next, whatever thread that is."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = context.make_array(counter)(context, builder, args[0]).data
+        return builder.atomic_rmw("add", place, ir.Constant(place.type.pointee, 1), "monotonic")
+
+    return counter.dtype(counter), make
+
+
 @njit(inline="always")
 def load(table: Array, row: int, start: int) -> Any:
     """A register of a row's numbers from `start`; of a row that has fewer, all of them and zeros."""

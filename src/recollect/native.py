@@ -17,6 +17,7 @@ from numba import njit
 from recollect import lanes as lanes_module
 from recollect.lanes import (
     Array,
+    claim,
     count_equal,
     count_greater,
     count_nan,
@@ -472,12 +473,12 @@ def make_matrices(
 
 @kernel
 def core_rows(
-    given: Array, index: Array, cores: Array, first: int, last: int, places: Array,
+    given: Array, index: Array, cores: Array, claims: Array, places: Array,
     starts: Array, rows: Array, i: Array, out: Array, transposed: bool,
 ) -> None:  # fmt: skip
     """out[n] = rows[i[n]] @ M, or @ Mᵀ, of the matrix M of n's group, which is made on the way and forgotten.
 
-    The matrices of core g are those from places[g] to places[g + 1].
+    The matrices of core g are those from places[g] to places[g + 1]. `claims` tells the next core that no thread has.
     """
     R, C = out.shape[1], rows.shape[1]
     if not transposed:
@@ -485,7 +486,10 @@ def core_rows(
     some = max(4, KEPT // (R * C))
     parts, room = np.empty((some * R, C), cores.dtype), np.empty((C, R), cores.dtype)
     lines = parts.reshape(-1, cores.shape[3])
-    for core in range(first, last):
+    for _ in range(len(places) - 1):
+        core = claim(claims)
+        if core >= len(places) - 1:
+            break
         for begin in range(places[core], places[core + 1], some):
             stop = min(begin + some, places[core + 1])
             make_matrices(given, index, begin, stop, cores, core, lines, 0)
@@ -499,13 +503,16 @@ def core_rows(
 
 @kernel
 def core_scores(
-    given: Array, index: Array, cores: Array, first: int, last: int, places: Array, made: Array,
+    given: Array, index: Array, cores: Array, claims: Array, places: Array, made: Array,
     starts: Array, owner: Array, rows: Array, i: Array, columns: Array, j: Array, out: Array, q: Array,
 ) -> None:  # fmt: skip
     """`matrix_scores` of matrices that are made on the way, and kept: (n, R, C)."""
     _, R, _, C = cores.shape
     parts = made.reshape(-1, C)
-    for core in range(first, last):
+    for _ in range(len(places) - 1):
+        core = claim(claims)
+        if core >= len(places) - 1:
+            break
         begin, stop = places[core], places[core + 1]
         make_matrices(given, index, begin, stop, cores, core, parts, R * begin)
         matrix_scores(made, starts[begin : stop + 1], owner[begin:stop], rows, i, columns, j, out, q)
@@ -513,17 +520,20 @@ def core_scores(
 
 @kernel
 def core_back(
-    given: Array, index: Array, cores: Array, first: int, last: int, places: Array, made: Array,
+    given: Array, index: Array, cores: Array, claims: Array, places: Array, made: Array,
     starts: Array, rows: Array, i: Array, columns: Array, j: Array, q: Array, grad: Array,
     dgiven: Array, dcores: Array, dx: Array, dy: Array,
 ) -> None:  # fmt: skip
     """The gradients of `core_scores`: of each matrix's given row, of the cores, and of facts as in `matrix_back`."""
     _, R, K, C = cores.shape
-    most = most_rows(places[first : last + 1])
+    most = most_rows(places)
     dmade, x, each = np.empty((most, R, C), q.dtype), np.empty((most, K), q.dtype), np.arange(most)
     width = lanes(q)
     lines, parts, swapped = dmade.reshape(most, -1), dmade.reshape(-1, C), np.empty((C, K), q.dtype)
-    for core in range(first, last):
+    for _ in range(len(places) - 1):
+        core = claim(claims)
+        if core >= len(places) - 1:
+            break
         begin, stop = places[core], places[core + 1]
         count = stop - begin
         if count == 0:
