@@ -217,6 +217,35 @@ def four_products(
 
 
 @intrinsic
+def swap(context: Any, table: Any, row: Any, column: Any, out: Any, to: Any, at: Any) -> Any:
+    """out[to + c, at + r] = table[row + r, column + c] of as many rows and columns as a register has lanes."""
+    size = table.dtype.bitwidth // 8
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = context.get_value_type(Lanes(table.dtype))
+        given, made = (context.make_array(signature.args[n])(context, builder, args[n]) for n in (0, 3))
+
+        def places(array: Any, first: Any, start: Any) -> list[Any]:
+            rows = [builder.add(first, ir.Constant(first.type, n)) for n in range(kind.count)]
+            return [_from(builder, _row(builder, array, row), start, kind) for row in rows]
+
+        x = [builder.load(place, align=size) for place in places(given, args[1], args[2])]
+        apart = 1
+        while apart < kind.count:  # the off-diagonal blocks of every square of 2 × apart change places
+            low = [lane if not lane & apart else kind.count + lane - apart for lane in range(kind.count)]
+            high = [lane + apart if not lane & apart else kind.count + lane for lane in range(kind.count)]
+            for n in (n for n in range(kind.count) if not n & apart):
+                a, b = x[n], x[n + apart]
+                x[n], x[n + apart] = _shuffled(builder, a, low, b), _shuffled(builder, a, high, b)
+            apart *= 2
+        for register, place in zip(x, places(made, args[4], args[5]), strict=True):
+            builder.store(register, place, align=size)
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp, types.intp, out, types.intp, types.intp), make
+
+
+@intrinsic
 def _load(context: Any, table: Any, row: Any, start: Any) -> Any:
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.get_value_type(signature.return_type)

@@ -29,6 +29,7 @@ from recollect.lanes import (
     plus,
     spread,
     store,
+    swap,
     times,
     totals,
     without,
@@ -39,7 +40,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
 KEPT = 2**17  # numbers that stay in a processor's cache
 INTRINSICS = hashlib.sha256(Path(lanes_module.__file__).read_bytes()).hexdigest()
-MANY = 16  # rows that share a matrix, for which it is worth transposing
+MANY = 8  # rows that share a matrix, for which it is worth transposing
 STRIP = 4  # registers of columns that rows meet at a time
 COUNTED = 2**20  # scores at a time, in float32, which counts exactly up to 2**24
 SIDE = 64  # rows that meet a strip one after another
@@ -299,9 +300,17 @@ def product_transposed(
 @kernel
 def transpose(table: Array, at: int, room: Array) -> None:
     """room[r, k] = table[at + k, r]."""
-    for k in range(room.shape[1]):
-        for r in range(room.shape[0]):
-            room[r, k] = table[at + k, r]
+    (R, K), width = room.shape, lanes(room)
+    if R < width or K < width:
+        for k in range(K):
+            for r in range(R):
+                room[r, k] = table[at + k, r]
+        return
+    for start in range(0, K, width):
+        k = min(start, K - width)
+        for begin in range(0, R, width):
+            r = min(begin, R - width)
+            swap(table, at + k, r, room, r, k)
 
 
 @kernel
