@@ -66,6 +66,17 @@ def test_ids_outside_a_table_are_refused(form, wrong):
         model.score_against(facts, "o", torch.full((9, 1), wrong))
 
 
+@pytest.mark.parametrize("wrong", [-(10**6), -1, 5, 10**6])
+@pytest.mark.parametrize("name", ["cont", "tucker", "tree", "rescal"])
+def test_ids_outside_a_table_are_refused_where_facts_share_work(name, wrong):
+    model, facts = random_model(name, "semantic" if name == "rescal" else "episodic"), random_facts(100)
+    some = facts.ids.clone()
+    some[3, 0] = wrong
+    for given in (facts.with_slot("s", wrong), Facts(some)):
+        with pytest.raises((IndexError, UserError)):
+            model.score(given)
+
+
 def test_settling_forgets_no_penalty():
     rows = torch.tensor([0])
     moments = []

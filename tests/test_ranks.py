@@ -277,6 +277,15 @@ def test_candidates_met_in_one_pass_and_in_products_of_their_own_rank_alike(name
     at_once = [rank(model, facts, slot, known=known) for slot in slots]
     monkeypatch.setattr(kernels, "LONG_ROW", 0)
     for slot, wanted in zip(slots, at_once, strict=True):
-        found = rank(model, facts, slot, known=known)
-        for setting in wanted:
-            assert torch.equal(found[setting].ranks(), wanted[setting].ranks())
+        for native in (True, False):
+            monkeypatch.setattr(kernels, "NATIVE", native)
+            # at once, a few rows at a time, and one
+            for budget in (10**6, 8 * 4 * 9, 1):
+                assert_same_rankings(wanted, rank(model, facts, slot, known=known, budget=budget))
+
+
+@pytest.mark.parametrize("wrong", [-1, 5])
+def test_facts_to_rank_must_have_ids_that_there_are(wrong):
+    facts = random_facts(9)  # 5 entities
+    with pytest.raises(IndexError, match="from 0 to 4"):
+        rank(random_model("distmult", "episodic"), facts.with_slot("o", wrong), "o", known=Known(facts, SIZES))

@@ -2,7 +2,7 @@
 
 With blocks, the facts of each time are cut at random into pieces, the pieces are shuffled, and a batch is made
 of several: the fewer times in a batch, the more of its work is shared, and the less each step sees of the whole.
-The facts of one time and predicate stay together in hands of a few, which share their matrix.
+The facts of one time and predicate are dealt in hands of a few, which share their matrix.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def random_order(n: int, generator: torch.Generator) -> Tensor:
 def block_order(facts: Facts, block: int, generator: torch.Generator) -> Tensor:
     """Facts in pieces of at most `block` of one time each, pieces in random order: (n,).
 
-    A piece is made of hands, facts of one time and predicate, that are drawn at random.
+    The facts of a time come in hands, each of one predicate, that are drawn at random; where a piece ends, a hand may
+    be cut.
 
     >>> facts = Facts.of([(0, 0, 1, 0), (1, 0, 0, 0), (0, 0, 1, 1), (1, 0, 0, 1)])
     >>> sorted(block_order(facts, 2, torch.Generator().manual_seed(0)).view(2, 2).sort().values.tolist())

@@ -25,7 +25,7 @@ from recollect.kernels import is_native, row_dot, row_product, take
 
 SMALL = 64  # facts: too few for sharing to pay
 MOVED = 8  # flops that moving one number is worth
-DENSE = 64  # bytes a number: below this, distinct ones are marked, else sorted
+DENSE, MARKED = 64, 2**22  # bytes a number, and in all: with fewer, distinct numbers are marked, else sorted
 LARGE_CORE = 2**20  # numbers
 SWEPT = 2**14  # numbers of a matrix: with larger ones, rows are better multiplied together
 CANDIDATES = "N"  # the axis of all candidates of an open slot
@@ -403,8 +403,9 @@ def _distinct(codes: Tensor) -> int:
     if codes.device.type != "cpu":
         return len(codes.unique())
     numbers = codes.numpy()
-    if (most := int(numbers.max())) < DENSE * len(numbers):
-        return int(native.count_distinct(numbers, most))
+    low, high = map(int, codes.aminmax())  # what is below 0 is refused later
+    if low >= 0 and high < min(DENSE * len(numbers), MARKED):
+        return int(native.count_distinct(numbers, high))
     ordered = np.sort(numbers)  # several times as fast as PyTorch's
     return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 

@@ -110,7 +110,7 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
 
 
 def strips(table: Tensor) -> Tensor | None:
-    """The columns of a table (N, K) as `native.count_better_of` meets them: (strips × K, columns of a strip).
+    """The rows of a table (N, K) as `native.count_better_of` meets them, as columns: (strips × K, rows of a strip).
 
     The last ones are followed by zeros. None where a product of its own is better, of long rows or of many, and where
     nothing is compiled.

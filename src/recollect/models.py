@@ -319,7 +319,7 @@ class TensorModel(nn.Module):
 
         A query times a row of `rows(slot)` is a score. Several threads may visit, each its own facts. No gradient.
         """
-        each = getattr(self, KINDS[slot]).numel()
+        each = self.sizes[KINDS[slot]] * self.row_numbers(slot)
         with torch.no_grad(), one_thread():
             for start in range(0, len(facts), ROUND):
                 some = facts[start : start + ROUND]

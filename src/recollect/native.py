@@ -34,14 +34,14 @@ from recollect.lanes import (
     totals,
     without,
     zeros,
-)  # fmt: skip
+)
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
 KEPT = 2**17  # numbers that stay in a processor's cache
 INTRINSICS = hashlib.sha256(Path(lanes_module.__file__).read_bytes()).hexdigest()
 MANY = 8  # rows that share a matrix, for which it is worth transposing
-STRIP = 4  # registers of columns that rows meet at a time
+STRIP = 4  # registers of columns that rows meet at a time, as `count_better_of` is written
 COUNTED = 2**20  # scores at a time, in float32, which counts exactly up to 2**24
 SIDE = 64  # rows that meet a strip one after another
 SCORES = 2**18  # that stay in a processor's cache until they are counted
@@ -263,7 +263,7 @@ def four_rows(
 
 @njit(inline="always")
 def next_strip(start: int, columns: int, width: int) -> int:
-    """Where the strip after that at `start` begins: two to four registers, none of few."""
+    """Where the strip after that at `start` begins: two to four registers on, so that no strip is a single one."""
     left = (columns - start + width - 1) // width
     if left < 3:
         return start + 2 * width
@@ -301,7 +301,7 @@ def product_transposed(
 def transpose(table: Array, at: int, room: Array) -> None:
     """room[r, k] = table[at + k, r]."""
     (R, K), width = room.shape, lanes(room)
-    if R < width or K < width:
+    if width > R or width > K:
         for k in range(K):
             for r in range(R):
                 room[r, k] = table[at + k, r]

@@ -48,11 +48,14 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     """The "raw" and "filtered" ranking of each fact's own id of `slot` among all ids.
 
     The filtered one leaves out every other id that completes a known fact. `budget` bounds the bytes
-    of scores that a thread holds at a time; a model bounds each thread's own work beside them.
+    of scores that a thread holds at a time, where they are not made a few rows at a time in one pass with their
+    counting; a model bounds each thread's own work beside them.
     """
     # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
     keys, order = stable_sort(known.keys(facts, slot))
     own, codes = facts.column(slot)[order], known.codes(slot)
+    if len(own) and not (int(own.min()) >= 0 and int(own.max()) < known.size(slot)):
+        raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {known.size(slot) - 1}")
     facts = facts[order]
     found = torch.empty(len(facts), 6, dtype=torch.int64)
     rows = max(1, budget // (8 * known.size(slot)))  # of at most 8 bytes a number
