@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 
 import pytest
@@ -82,6 +83,14 @@ def test_facts_of_one_time_and_predicate_come_in_hands(predicates, seed):
         lengths = [length % HAND for of, length in runs if of == p]
         assert sum(length != 0 for length in lengths) <= 1  # whole hands, and what is left over
         assert sum(lengths) == predicates.count(p) % HAND
+
+
+def test_facts_of_a_hand_come_in_every_order_alike():
+    facts, g = at([0, 0, 0, 1], [0, 0, 0, 0]), generator()
+    drawn = Counter(tuple(fact for fact in block_order(facts, 9, g).tolist() if fact < 3) for _ in range(1200))
+    assert len(drawn) == 6
+    assert 150 < min(drawn.values())
+    assert max(drawn.values()) < 250
 
 
 def test_hands_are_drawn_anew_and_lie_apart():

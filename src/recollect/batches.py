@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recollect import native
 from recollect.facts import Facts, stable_sort
 from recollect.models import TensorModel
 
@@ -38,20 +39,30 @@ def block_order(facts: Facts, block: int, generator: torch.Generator) -> Tensor:
     >>> sorted(block_order(facts, 2, torch.Generator().manual_seed(0)).view(2, 2).sort().values.tolist())
     [[0, 1], [2, 3]]
     """
-    shuffled = torch.randperm(len(facts), generator=generator)
     if not len(facts):
-        return shuffled
+        return torch.arange(0)
     predicates = int(facts.p.max()) + 1
-    pairs, places = stable_sort((facts.t * predicates + facts.p).index_select(0, shuffled))
-    pairs, counts = torch.unique_consecutive(pairs, return_counts=True)
+    codes, order = facts.t * predicates + facts.p, torch.arange(len(facts))
+    if not bool((codes[1:] >= codes[:-1]).all()):
+        codes, order = stable_sort(codes)
+    pairs, counts = torch.unique_consecutive(codes, return_counts=True)
+    order = _shuffled(order, counts, generator)
     begin, sizes, owner = _cut(counts, HAND)
-    drawn = torch.randperm(len(begin), generator=generator)
-    times = pairs // predicates
-    drawn = drawn[stable_sort(times[owner[drawn]])[1]]  # the hands of a time together, in random order
-    order = shuffled.index_select(0, places.index_select(0, _runs(begin[drawn], sizes[drawn])))
-    begin, sizes, _ = _cut(counts.new_zeros(int(times[-1]) + 1).index_add_(0, times, counts), block)
+    _, hands = torch.unique_consecutive((pairs // predicates)[owner], return_counts=True)
+    drawn = _shuffled(torch.arange(len(begin)), hands, generator)  # the hands of a time together, in random order
+    order = order.index_select(0, _runs(begin[drawn], sizes[drawn]))
+    ends = sizes.cumsum(0)[hands.cumsum(0) - 1]  # of the facts of each time
+    begin, sizes, _ = _cut(ends.diff(prepend=ends.new_zeros(1)), block)
     drawn = torch.randperm(len(begin), generator=generator)
     return order.index_select(0, _runs(begin[drawn], sizes[drawn]))
+
+
+def _shuffled(numbers: Tensor, counts: Tensor, generator: torch.Generator) -> Tensor:
+    """Groups of so many numbers, one after another, each in random order: (n,), (groups,) -> (n,); in their place."""
+    chances = torch.rand(len(numbers), dtype=torch.float64, generator=generator)
+    ends = counts.cumsum(0)
+    native.shuffle_groups(numbers.numpy(), ends.numpy(), chances.numpy())
+    return numbers
 
 
 def _cut(counts: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -681,6 +681,17 @@ def count_distinct(codes: Array, most: int) -> int:
 
 
 @kernel
+def shuffle_groups(numbers: Array, ends: Array, chances: Array) -> None:
+    """Numbers from one end to the next in random order, by a chance in [0, 1) for each: Fisher and Yates's way."""
+    first = 0
+    for end in ends:
+        for last in range(end - 1, first, -1):
+            other = min(last, first + int(chances[last] * (last - first + 1)))
+            numbers[last], numbers[other] = numbers[other], numbers[last]
+        first = end
+
+
+@kernel
 def pair_scores(
     c: Array, i: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
     out: Array, paired: bool | None,
