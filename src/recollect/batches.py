@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.facts import Facts, stable_sort
+from recollect.facts import Facts, runs, stable_sort
 from recollect.models import TensorModel
 
 HAND = 4  # facts of one time and predicate that are learned together; with more, validation MRR suffers
@@ -50,11 +50,11 @@ def block_order(facts: Facts, block: int, generator: torch.Generator) -> Tensor:
     begin, sizes, owner = _cut(counts, HAND)
     _, hands = torch.unique_consecutive((pairs // predicates)[owner], return_counts=True)
     drawn = _shuffled(torch.arange(len(begin)), hands, generator)  # the hands of a time together, in random order
-    order = order.index_select(0, _runs(begin[drawn], sizes[drawn]))
+    order = order.index_select(0, runs(begin[drawn], sizes[drawn]))
     ends = sizes.cumsum(0)[hands.cumsum(0) - 1]  # of the facts of each time
     begin, sizes, _ = _cut(ends.diff(prepend=ends.new_zeros(1)), block)
     drawn = torch.randperm(len(begin), generator=generator)
-    return order.index_select(0, _runs(begin[drawn], sizes[drawn]))
+    return order.index_select(0, runs(begin[drawn], sizes[drawn]))
 
 
 def _shuffled(numbers: Tensor, counts: Tensor, generator: torch.Generator) -> Tensor:
@@ -72,16 +72,6 @@ def _cut(counts: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     nth = torch.arange(len(owner)) - (pieces.cumsum(0) - pieces)[owner]
     begin = (counts.cumsum(0) - counts)[owner] + most * nth
     return begin, (counts[owner] - most * nth).clamp_max_(most), owner
-
-
-def _runs(begin: Tensor, sizes: Tensor) -> Tensor:
-    """begin[0], begin[0] + 1, …, as many as sizes[0], then those of the next: (Σ sizes,).
-
-    >>> _runs(torch.tensor([5, 0]), torch.tensor([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    shift = torch.repeat_interleave(begin - (sizes.cumsum(0) - sizes), sizes)
-    return shift.add_(torch.arange(len(shift)))
 
 
 def choose_block(

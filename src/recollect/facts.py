@@ -163,6 +163,23 @@ def stable_sort(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(both >> bits), torch.from_numpy(both & ((1 << bits) - 1))
 
 
+def runs(begin: Tensor, sizes: Tensor) -> Tensor:
+    """begin[0], begin[0] + 1, …, as many as sizes[0], then those of the next: (Σ sizes,).
+
+    >>> runs(torch.tensor([5, 0]), torch.tensor([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    shift = torch.repeat_interleave(begin - (sizes.cumsum(0) - sizes), sizes)
+    return shift.add_(torch.arange(len(shift)))
+
+
+def refuse_others(slot: str, ids: Tensor, count: int) -> None:
+    """Ids of a slot that are not from 0 to count − 1: the kernels do not look."""
+    low, high = map(int, ids.aminmax()) if ids.numel() else (0, count - 1)
+    if low < 0 or high >= count:
+        raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {count - 1}")
+
+
 def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     """Each fact once, in the order of its number."""
     numbers, order = stable_sort(number(facts, sizes))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recollect.facts import KINDS, ORDER, Facts, number
+from recollect.facts import KINDS, ORDER, Facts, number, runs
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,7 @@ def members(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
     """Every place of spans [start, stop), and the span that each lies in: (n,) -> (m,), (m,)."""
     counts = stop - start
     rows = torch.repeat_interleave(torch.arange(len(start)), counts)
-    within = torch.arange(len(rows)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-    return rows, start[rows] + within
+    return rows, runs(start, counts)
 
 
 def draw_other(facts: Facts, slot: str, size: int, fraction: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from recollect.contraction import Between, Contraction, distinct_counts, most_counts, without, work_numbers
 from recollect.errors import UserError
-from recollect.facts import KINDS, SLOT_NAMES, Facts
+from recollect.facts import KINDS, SLOT_NAMES, Facts, refuse_others
 from recollect.grouped import matrix_scores
 from recollect.indicator import Indicator
 from recollect.kernels import is_native, pair_scores, row_dot, take
@@ -413,7 +413,7 @@ class TensorModel(nn.Module):
         def lifted(slot: str, ids: Tensor) -> tuple[Tensor, Tensor]:
             """Rows of a slot's factor and where the rows of `ids` are among them."""
             table = self._table(slot, prefix)
-            self._refuse_others(slot, ids)
+            refuse_others(slot, ids, self.count(slot))
             if slot == "t" and self.levels is not None:
                 found, index = ids.unique(return_inverse=True)
                 return self.lift(slot, self.levels.rows(table, found)).resolve_conj(), index
@@ -427,13 +427,6 @@ class TensorModel(nn.Module):
         tables: dict[str, Tensor] = {}
         cores = [getattr(self, f"{prefix}core{number}") for number in range(len(indicator.cores))]
         return Contraction(indicator, facts, lifted, cores, counts)
-
-    def _refuse_others(self, slot: str, ids: Tensor) -> None:
-        """Ids that a slot does not have: the kernels do not look."""
-        count = self.count(slot)
-        low, high = map(int, ids.aminmax()) if ids.numel() else (0, count - 1)
-        if low < 0 or high >= count:
-            raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {count - 1}")
 
     def _thetas(self, works: Works) -> Tensor:
         """θ of each fact: (B,)."""
@@ -487,7 +480,7 @@ class TensorModel(nn.Module):
     def _against_own(self, works: Works, slot: str, own: Tensor) -> Tensor:
         """θ of each fact with its own candidates of a slot that is not wide: (B, K)."""
         if len(works) > 1:
-            self._refuse_others(slot, own)
+            refuse_others(slot, own, self.count(slot))
             return row_dot(self.query(works, slot), self.rows(slot), own)
         rows, own = works[""].factor(slot, own)
         return row_dot(self.query(works, slot), _facing(rows), own)

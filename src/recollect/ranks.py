@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect import native
 from recollect.errors import UserError
-from recollect.facts import SLOT_NAMES, Facts, stable_sort
+from recollect.facts import SLOT_NAMES, Facts, refuse_others, stable_sort
 from recollect.kernels import is_native, strips
 from recollect.known import Known
 from recollect.models import TensorModel
@@ -54,8 +54,7 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: Known, budget: int =
     # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
     keys, order = stable_sort(known.keys(facts, slot))
     own, codes = facts.column(slot)[order], known.codes(slot)
-    if len(own) and not (int(own.min()) >= 0 and int(own.max()) < known.size(slot)):
-        raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {known.size(slot) - 1}")
+    refuse_others(slot, own, known.size(slot))
     facts = facts[order]
     found = torch.empty(len(facts), 6, dtype=torch.int64)
     rows = max(1, budget // (8 * known.size(slot)))  # of at most 8 bytes a number
