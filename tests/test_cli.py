@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -293,56 +292,71 @@ def test_a_tampered_bundle_in_one_sentence(run, memory, tmp_path):
     assert error.count("\n") == 1
 
 
+SIGNALLED = """
+import os
+import sys
+
+number, touches, folder, *sys.argv[1:] = sys.argv[1:]
+left = int(touches)
+
+def count(event, values):
+    global left
+    if event.startswith(("open", "os.", "shutil.")) and values and str(values[0]).startswith(folder):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), int(number))
+
+sys.addaudithook(count)
+from recollect.cli import main
+main()
+"""
+
+
+def signalled(number: signal.Signals, touches: int, folder: Path, *words: object) -> subprocess.CompletedProcess:
+    """Run a command that gets a signal before its `touches`-th access to the disk in a folder, however fast it is."""
+    command = [sys.executable, "-c", SIGNALLED, str(int(number)), str(touches), str(folder), *map(str, words)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
 def test_an_interrupted_run_is_kept_and_resumed(events, tmp_path):
     words = ["train", events, "--model", "tucker", "--rank", "8", "--epochs", "300", "--patience", "99", "--seed", "3"]
     assert recollect(*words, "--out", tmp_path / "whole").returncode == 0
-    command = [sys.executable, "-m", "recollect", *map(str, words), "--out", str(tmp_path / "cut")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    partial = tmp_path / "cut.partial"
-    while not partial.exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate()
-    assert process.returncode == 130
-    assert "the same command with --resume continues it" in error
-    assert not (tmp_path / "cut").exists()
-    refused = recollect(*words, "--out", tmp_path / "cut")
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    words += ["--out", folder / "cut"]
+    cut = signalled(signal.SIGINT, 30, folder, *words)
+    assert cut.returncode == 130
+    assert "the same command with --resume continues it" in cut.stderr
+    assert [path.name for path in folder.iterdir()] == ["cut.partial"]
+    refused = recollect(*words)
     assert refused.returncode == 2
     assert "is an unfinished run; continue it with --resume or discard it with --force" in refused.stderr
-    assert recollect(*words, "--out", tmp_path / "cut", "--resume").returncode == 0
-    assert_same_memory(tmp_path / "whole", tmp_path / "cut")
-    assert not partial.exists()
+    assert recollect(*words, "--resume").returncode == 0
+    assert_same_memory(tmp_path / "whole", folder / "cut")
+    assert [path.name for path in folder.iterdir()] == ["cut"]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_run_resumes_bit_for_bit(events, tmp_path, seed):
     """SIGKILL at random moments, again and again, until the run gets through."""
     words = ["train", events, "--model", "cont", "--rank", "6", "--epochs", "150", "--patience", "99"]
-    words += ["--validate-every", "2", "--batch-size", "32", "--seed", str(seed)]
-    started = time.monotonic()
+    words += ["--validate-every", "2", "--batch-size", "32", "--seed", seed]
     assert recollect(*words, "--out", tmp_path / "whole").returncode == 0
-    whole_seconds = time.monotonic() - started
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    words += ["--out", folder / "cut", "--resume"]
     g = torch.Generator().manual_seed(seed)
-    kills = 0
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "recollect", *words, "--out", str(tmp_path / "cut"), "--resume"]
-    for _ in range(6):
-        process = subprocess.Popen(list(map(str, command)), env=environment, stderr=subprocess.DEVNULL)
-        # somewhere between the end of the imports and the end of the run
-        delay = whole_seconds * (0.4 + 0.5 * torch.rand(1, generator=g).item())
-        try:
-            process.wait(timeout=delay)
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
+    codes = []
+    while 0 not in codes and len(codes) < 6:
+        touches = int(torch.randint(20, 300, (), generator=g))
+        codes.append(signalled(signal.SIGKILL, touches, folder, *words).returncode)
     # finishes what is not finished yet, and is content with what is
-    assert recollect(*words, "--out", tmp_path / "cut", "--resume").returncode == 0
-    assert kills > 0
-    assert_same_memory(tmp_path / "whole", tmp_path / "cut")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["cut", "whole"]
+    assert recollect(*words).returncode == 0
+    assert codes[0] == -signal.SIGKILL
+    assert set(codes) <= {-signal.SIGKILL, 0}
+    assert_same_memory(tmp_path / "whole", folder / "cut")
+    assert [path.name for path in folder.iterdir()] == ["cut"]
 
 
 def assert_same_memory(a: Path, b: Path) -> None:
