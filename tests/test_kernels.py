@@ -14,7 +14,7 @@ from torch.autograd import gradcheck
 from conftest import generator
 from recollect import grouped, kernels, native
 from recollect.grouped import Groups, grouped_matmul, matrix_scores
-from recollect.kernels import add_outer, add_rows, is_native, row_dot, row_product, rows_times, take
+from recollect.kernels import add_outer, add_rows, is_native, matmul, row_dot, row_product, rows_times, take
 
 REAL = (torch.float32, torch.float64)
 COMPLEX = (torch.complex64, torch.complex128)
@@ -152,6 +152,24 @@ def test_what_is_compiled_for_different_things_is_kept_in_different_files(tmp_pa
     assert len(names[1]) == 2
 
 
+@pytest.mark.parametrize("dtype", [*REAL, *COMPLEX])
+@pytest.mark.parametrize("make", [contiguous, strided, transposed, conjugated])
+@pytest.mark.parametrize(("n", "inner", "columns"), [(30, 5, 3), (3, 5, 30), (0, 5, 3), (3, 1, 1)])
+def test_matmul(make, dtype, n, inner, columns):
+    rows, matrix = make(n, inner, dtype=dtype), make(inner, columns, dtype=dtype)
+    found, wanted = (value_and_gradients(multiply, rows, matrix) for multiply in (matmul, torch.matmul))
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("needed", [0, 1])
+def test_a_gradient_of_matmul_that_nobody_asks_for_is_not_made(needed):
+    sides = [contiguous(4, 4, dtype=torch.float64) for _ in range(2)]
+    sides[needed].requires_grad_()
+    matmul(*sides).sum().backward()
+    assert [side.grad is not None for side in sides] == [needed == 0, needed == 1]
+
+
 def test_gradcheck_of_the_row_kernels():
     i, j = ids(6, 4, 1), ids(6, 3, 2)
     a, b = (contiguous(n, 3, dtype=torch.float64).requires_grad_() for n in (4, 3))
@@ -221,6 +239,18 @@ def test_grouped_products(dtype, order, left, summed, right, permuted):
     plain = value_and_gradients(lambda x, m: plain_grouped(x, index, m, len(summed), owner), rows, matrices)
     for a, b in zip(ours, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("order", ["sorted", "any"])
+@pytest.mark.parametrize("left", [(), (2,)])
+def test_grouped_products_of_rows_that_are_met_once_each(order, left):
+    owner, each = owners(30, order), torch.arange(30)
+    rows, matrices = contiguous(30, *left, 5, dtype=torch.float64), contiguous(7, 5, 3, dtype=torch.float64)
+    found = value_and_gradients(lambda x, m: grouped_matmul(x, each, m, 1, Groups.of(owner)), rows, matrices)
+    wanted = value_and_gradients(lambda x, m: plain_grouped(x, each, m, 1, owner), rows, matrices)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])

@@ -15,7 +15,7 @@ from torch import Tensor
 from conftest import generator
 from recollect import grouped, kernels, threads
 from recollect.grouped import Groups, Product, grouped_matmul, matrix_scores
-from recollect.kernels import pair_scores, row_dot, row_product
+from recollect.kernels import matmul, pair_scores, row_dot, row_product
 from recollect.threads import one_thread, shared_out
 
 
@@ -194,6 +194,28 @@ def test_several_threads_give_the_same_numbers(case, large, three_threads, monke
     assert calls
     for a, b in zip(together, alone, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("shape", [(60, 20, 9), (9, 20, 60)])
+def test_threads_share_a_product(shape):
+    rows, inner, columns = shape
+    sides = (random(rows, inner, dtype=torch.float64), random(inner, columns, dtype=torch.float64))
+    with one_thread():
+        together = value_and_gradients(matmul, *sides)
+    for a, b in zip(together, value_and_gradients(torch.matmul, *sides), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_pytorch_has_one_thread_in_every_piece():
+    """Also where it has not been asked for it, so that its threads and ours are not more than the cores."""
+    found: list[int] = []
+    for _ in range(2):  # a crew that is new, and one that is there
+        with one_thread():
+            shared_out(lambda start, stop: found.append(torch.get_num_threads()), 3, 1)
+        assert torch.get_num_threads() == 3
+    assert found == [1] * 6
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

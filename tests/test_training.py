@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -104,6 +104,28 @@ def test_a_batch_of_blocks_is_sorted_and_has_few_times(monkeypatch):
     for batch in batches:
         rows = batch.ids[:, [3, 1, 0, 2]].tolist()
         assert rows == sorted(rows)
+
+
+@pytest.mark.parametrize(("name", "form"), [("tree", "episodic"), ("tucker", "episodic"), ("rescal", "semantic")])
+def test_facts_of_a_batch_in_another_order_learn_the_same(name, form, monkeypatch):
+    """A batch is sorted once its corruptions are drawn, and they and the weights of facts with it."""
+    facts = random_facts(300, MANY_TIMES)
+    facts = replace(facts, weight=torch.rand(300, generator=generator(3)), value=torch.arange(300) % 3 > 0)
+    recipe, learned, orders = Recipe(epochs=2, batch_size=100, order="random", learning_rate=0.01), [], []
+    for sorts in (True, False):
+        model = MODELS[name](MANY_TIMES, 3, form=form, generator=generator(1))
+        training = Training(model, facts, recipe, generator=generator(2))
+        in_order = training._in_order if sorts else lambda *given: given
+        monkeypatch.setattr(
+            training, "_in_order", lambda *given, to=in_order: (orders.append(to(*given)), orders[-1])[1]
+        )
+        for _ in training:
+            pass
+        learned.append(dict(model.state_dict()))
+    assert len(orders) == 2 * 6
+    assert not any(torch.equal(a.ids, b.ids) for (a, _), (b, _) in zip(orders[:6], orders[6:], strict=True))
+    for key, value in learned[0].items():
+        torch.testing.assert_close(value, learned[1][key], rtol=1e-3, atol=1e-4)
 
 
 def test_rows_that_no_batch_touches_stay(monkeypatch):

@@ -21,7 +21,7 @@ from recollect import native
 from recollect.facts import KINDS, ORDER, Facts
 from recollect.grouped import Groups, Product, grouped_matmul, is_large, product_rows
 from recollect.indicator import Indicator
-from recollect.kernels import is_native, row_dot, row_product, take
+from recollect.kernels import is_native, matmul, row_dot, row_product, take
 
 SMALL = 64  # facts: too few for sharing to pay
 MOVED = 8  # flops that moving one number is worth
@@ -340,7 +340,15 @@ def _with_core(rows: Tensor, axes: str, core: Tensor, core_axes: str, kept: str)
         out = torch.matmul(rows, core.flatten(0, at - 1).flatten(2))  # (leading, B, trailing)
         shape = [*core.shape[:at], len(rows), *core.shape[at + 1 :]]
         return out.view(shape).movedim(at, 0), core_axes.replace(axes, "")
-    return torch.einsum(f"B{axes},{core_axes}->B{kept}", rows, core), kept
+    summed = [axis for axis in axes if axis in core_axes]
+    left, right = ([axis for axis in some if axis not in summed] for some in (axes, core_axes))
+    if set(summed) & set(kept):
+        return torch.einsum(f"B{axes},{core_axes}->B{kept}", rows, core), kept
+    x = rows.permute(0, *(1 + axes.index(axis) for axis in (*left, *summed)))
+    y = core.permute(*(core_axes.index(axis) for axis in (*summed, *right)))
+    numbers = math.prod(y.shape[: len(summed)])
+    out = matmul(x.reshape(-1, numbers), y.reshape(numbers, -1))
+    return out.view(*x.shape[: 1 + len(left)], *y.shape[len(summed) :]), "".join(left + right)
 
 
 def distinct_counts(indicator: Indicator, facts: Facts, open: str = "") -> dict[str, int]:

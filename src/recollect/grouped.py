@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recollect import native
 from recollect.facts import stable_sort
-from recollect.kernels import add_outer, add_rows, is_native, room, rows_times
+from recollect.kernels import COPIED, add_outer, add_rows, by_rows, is_native, room, rows_times
 from recollect.lanes import Array
 from recollect.threads import shared_out
 
@@ -115,6 +115,7 @@ class _Grouped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, index: Tensor, matrices: Tensor, summed: int, groups: Groups) -> Tensor:
         ctx.groups, ctx.count = groups, len(rows)
+        ctx.own = len(index) == len(rows) and torch.equal(index, torch.arange(len(rows), device=index.device))
         ctx.shape = (math.prod(matrices.shape[1 : 1 + summed]), math.prod(matrices.shape[1 + summed :]))
         index = groups.sorted(index)
         ctx.compiled = (
@@ -176,7 +177,9 @@ class _Grouped(torch.autograd.Function):
             if for_matrices:
                 product = torch.bmm(g.mT, x) if _is_swapped(matrices) else torch.bmm(x.mT, g)
                 dmatrices = _summed(product, owner, matrices)
-        return (None if dx is None else add_rows(ctx.count, index, dx)), None, dmatrices, None, None
+        if dx is not None:
+            dx = groups.unsorted(dx) if ctx.own else add_rows(ctx.count, index, dx)
+        return dx, None, dmatrices, None, None
 
 
 @dataclass(frozen=True)
@@ -250,7 +253,7 @@ class _MatrixScores(torch.autograd.Function):
         def work(first: int, last: int) -> None:
             native.matrix_scores(m, at[first : last + 1], of[first:last], *facts)
 
-        _by_rows(work, groups.starts, i.numel() * matrices[:1].numel())
+        by_rows(work, groups.starts, i.numel() * matrices[:1].numel())
         return out
 
     @staticmethod
@@ -265,8 +268,9 @@ class _MatrixScores(torch.autograd.Function):
         def work(first: int, last: int) -> None:
             native.matrix_back(m, at[first : last + 1], of[first:last], *facts)
 
-        _by_rows(work, ctx.groups.starts, 2 * i.numel() * matrices[:1].numel())
-        return dm, None, _added(rows, i, dx), None, _added(columns, j, dy), None
+        by_rows(work, ctx.groups.starts, 2 * i.numel() * matrices[:1].numel())
+        by_row, by_column = _added((rows, i, dx), (columns, j, dy))
+        return dm, None, by_row, None, by_column, None
 
 
 class _ProductScores(torch.autograd.Function):
@@ -307,8 +311,8 @@ class _ProductScores(torch.autograd.Function):
             native.core_back(*before, at, claims, *after, *facts, dcores.numpy(), *gradients)
 
         _by_claims(work, len(cores), R * C * (2 * i.numel() + 2 * K * len(index)))
-        added = add_rows(len(given), index, dgiven)
-        return added, dcores, None, None, None, _added(rows, i, dx), None, _added(columns, j, dy), None
+        by_row, by_column = _added((rows, i, dx), (columns, j, dy))
+        return add_rows(len(given), index, dgiven), dcores, None, None, None, by_row, None, by_column, None
 
 
 def _scores_of(rows: Tensor, i: Tensor, j: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -316,25 +320,21 @@ def _scores_of(rows: Tensor, i: Tensor, j: Tensor, width: int) -> tuple[Tensor, 
     return rows.new_empty(len(i), i.shape[1] + j.shape[1] - 1), rows.new_empty(*i.shape, width)
 
 
-def _added(table: Tensor, ids: Tensor, grads: Tensor) -> Tensor:
-    """The gradients of each fact's own rows (n, K, w), added up in the rows of the table."""
-    return add_rows(len(table), ids.reshape(-1), grads.flatten(0, 1))
+def _added(*sides: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
+    """For every table and its ids (n, K), the gradients of each fact's own rows (n, K, w), added up in the table's."""
+    summed = [torch.empty(0)] * len(sides)
+
+    def some(first: int, last: int) -> None:
+        for side in range(first, last):
+            table, ids, grads = sides[side]
+            summed[side] = add_rows(len(table), ids.reshape(-1), grads.flatten(0, 1))
+
+    shared_out(some, len(sides), 2 * COPIED * sum(grads.numel() for _, _, grads in sides))
+    return summed
 
 
 def _arrays(*tensors: Tensor) -> list[Array]:
     return [x.detach().contiguous().numpy() for x in tensors]
-
-
-def _by_rows(work: Callable[[int, int], None], starts: Tensor, multiplications: int) -> None:
-    """work(first, last) over groups that start so, shared out so that all have about as many rows."""
-    at, count = starts.numpy(), int(starts[-1])
-    middles = (at[1:] + at[:-1]) / 2
-
-    def some(first: int, last: int) -> None:
-        a, b = np.searchsorted(middles, [first, last])  # a group is whose its middle is
-        work(a if first else 0, b if last < count else len(middles))
-
-    shared_out(some, count, multiplications)
 
 
 def _by_claims(work: Callable[[Array], None], count: int, multiplications: int) -> None:

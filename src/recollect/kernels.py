@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -75,6 +76,11 @@ def pair_scores(
     return _PairScores.apply(context, i, subjects, s, objects, o, other_s, other_o)
 
 
+def matmul(rows: Tensor, matrix: Tensor) -> Tensor:
+    """rows @ matrix, (B, K), (K, N) -> (B, N), on all threads where PyTorch has one."""
+    return rows @ matrix if rows.device.type != "cpu" else _Matmul.apply(rows, matrix)
+
+
 def rows_times(rows: Tensor, index: Tensor, matrices: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
     """Entry n is rows[index[n]] @ matrices[owner of n's group]; group g has the rows starts[g] to starts[g + 1].
 
@@ -89,7 +95,7 @@ def rows_times(rows: Tensor, index: Tensor, matrices: Tensor, starts: Tensor, ow
     def work(start: int, stop: int) -> None:
         multiply(x, i, m, at[start : stop + 1], of[start:stop], u)
 
-    shared_out(work, len(of), len(i) * matrices[:1].numel())
+    by_rows(work, starts, len(i) * matrices[:1].numel())
     return out
 
 
@@ -105,7 +111,7 @@ def add_outer(left: Tensor, i: Tensor, right: Tensor, like: Tensor, starts: Tens
     def work(start: int, stop: int) -> None:
         native.add_outer(*sides, at[start : stop + 1], of[start:stop], m)
 
-    shared_out(work, len(of), len(right) * like[:1].numel())
+    by_rows(work, starts, len(right) * like[:1].numel())
     return summed.mT if swapped else summed
 
 
@@ -125,6 +131,18 @@ def strips(table: Tensor) -> Tensor | None:
 def room(like: Tensor, shape: Sequence[int], owner: Tensor) -> Tensor:
     """Room for matrices that kernels write group by group, (M, …): zeros where some own no group, which stay so."""
     return like.new_empty(shape) if len(owner) == shape[0] else like.new_zeros(shape)
+
+
+def by_rows(work: Callable[[int, int], None], starts: Tensor, multiplications: int) -> None:
+    """work(first, last) over groups that start so, shared out so that all have about as many rows."""
+    at, count = starts.numpy(), int(starts[-1])
+    middles = (at[1:] + at[:-1]) / 2
+
+    def some(first: int, last: int) -> None:
+        a, b = np.searchsorted(middles, [first, last])  # a group is whose its middle is
+        work(a if first else 0, b if last < count else len(middles))
+
+    shared_out(some, count, multiplications)
 
 
 def _by_columns(back: Callable[..., None], arguments: tuple[Any, ...], numbers: int, width: int) -> None:
@@ -153,6 +171,40 @@ class _Take(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (rows,) = ctx.saved_tensors
         return add_rows(ctx.count, rows, grad), None
+
+
+class _Matmul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, matrix)
+        return _multiplied(rows, matrix)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        rows, matrix = ctx.saved_tensors
+        for_rows, for_matrix = ctx.needs_input_grad
+        drows = dmatrix = None
+        if for_rows:
+            drows = _multiplied(grad, matrix.mH)
+        if for_matrix:  # as the matrix lies in memory
+            sides = (rows.mH, grad)
+            dmatrix = _multiplied(*sides) if matrix.stride(1) == 1 else _multiplied(sides[1].mT, sides[0].mT).mT
+        return drows, dmatrix
+
+
+def _multiplied(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b, every thread with rows or columns of its own, of which there are more."""
+    out = torch.empty(len(a), b.shape[1], dtype=a.dtype)
+
+    def rows(first: int, last: int) -> None:
+        torch.mm(a[first:last], b, out=out[first:last])
+
+    def columns(first: int, last: int) -> None:
+        torch.mm(a, b[:, first:last], out=out[:, first:last])
+
+    shared_out(rows if len(a) >= b.shape[1] else columns, max(out.shape), a.numel() * b.shape[1])
+    return out
 
 
 class _RowProduct(torch.autograd.Function):

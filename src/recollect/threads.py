@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
-from threading import Thread, local
+from threading import Barrier, Thread, local
 
 import torch
 
@@ -76,13 +76,17 @@ _piece = _Piece()
 def _crew(workers: int, process: int) -> Tasks:
     """Threads of this process that sleep until a piece is put to them."""
     tasks: Tasks = SimpleQueue()
+    ready = Barrier(workers + 1)
     for _ in range(workers):
-        Thread(target=_serve, args=(tasks,), name="recollect", daemon=True).start()
+        Thread(target=_serve, args=(tasks, ready), name="recollect", daemon=True).start()
+    ready.wait()
     return tasks
 
 
-def _serve(tasks: Tasks) -> None:
+def _serve(tasks: Tasks, ready: Barrier) -> None:
+    torch.set_num_threads(1)  # of this thread: what PyTorch has taken away elsewhere holds there only
     _piece.running = True
+    ready.wait()
     while True:
         work, start, stop, done = tasks.get()
         try:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from recollect.batches import BLOCKS, FEW, block_order, choose_block, random_order
 from recollect.contraction import combinations, distinct_counts, joined
 from recollect.errors import UserError
-from recollect.facts import KINDS, ORDER, SLOT_NAMES, Facts, number
+from recollect.facts import KINDS, ORDER, SLOT_NAMES, Facts, number, stable_sort
 from recollect.kernels import take
 from recollect.known import Known
 from recollect.levels import Bridges, neighbours
@@ -227,6 +227,8 @@ class Training:
             )
             for slot, count in self.recipe.drawn.items()
         }
+        if corrupted and self.block is None and not self.model.indicator.is_diagonal:
+            seen, corrupted = self._in_order(seen, corrupted)
         facts = self._both_ways(seen)
         rows = {kind: self._touched(kind, facts, corrupted) for kind in self.lazy}
         copies = None
@@ -243,6 +245,12 @@ class Training:
                 f"lower the learning rate (now {self.recipe.learning_rate:g}) or raise l2"
             )
         return value
+
+    def _in_order(self, facts: Facts, corrupted: dict[str, Tensor]) -> tuple[Facts, dict[str, Tensor]]:
+        """Facts by time and predicate, so that those which share a matrix lie together; their corruptions with them."""
+        slots = "".join(slot for slot in "tp" if slot in self.model.indicator.slots)
+        _, order = stable_sort(number(facts, self.model.sizes, slots))
+        return facts[order], {slot: ids.index_select(0, order) for slot, ids in corrupted.items()}
 
     def _joined_by_others(self, named: Tensor) -> tuple[Tensor, Tensor]:
         """Entities that a batch names and others that are drawn, sorted, and how many entities each stands for."""
