@@ -296,36 +296,46 @@ SIGNALLED = """
 import os
 import sys
 
-number, touches, folder, *sys.argv[1:] = sys.argv[1:]
-left = int(touches)
-
-def count(event, values):
-    global left
-    if event.startswith(("open", "os.", "shutil.")) and values and str(values[0]).startswith(folder):
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), int(number))
-
-sys.addaudithook(count)
 from recollect.cli import main
+from recollect.training import Training
+
+number, moment, nth, *sys.argv[1:] = sys.argv[1:]
+left = int(nth)
+
+def count(*_):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), int(number))
+
+def heard(event, values):
+    if event.startswith(("open", "os.", "shutil.")) and values and str(values[0]).startswith(moment):
+        count()
+
+if moment == "step":
+    step = Training._step
+    Training._step = lambda *given: (count(), step(*given))[1]
+else:
+    sys.addaudithook(heard)
 main()
 """
 
 
-def signalled(number: signal.Signals, touches: int, folder: Path, *words: object) -> subprocess.CompletedProcess:
-    """Run a command that gets a signal before its `touches`-th access to the disk in a folder, however fast it is."""
-    command = [sys.executable, "-c", SIGNALLED, str(int(number)), str(touches), str(folder), *map(str, words)]
+def signalled(number: signal.Signals, moment: object, nth: int, *words: object) -> subprocess.CompletedProcess:
+    """Run a command that gets a signal at its n-th step, or access to a folder on disk, however fast it is."""
+    command = [sys.executable, "-c", SIGNALLED, int(number), moment, nth, *words]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, check=False)
 
 
-def test_an_interrupted_run_is_kept_and_resumed(events, tmp_path):
+@pytest.mark.parametrize("steps", [1, 100])  # before anything was kept, and after
+def test_an_interrupted_run_is_kept_and_resumed(events, tmp_path, steps):
     words = ["train", events, "--model", "tucker", "--rank", "8", "--epochs", "300", "--patience", "99", "--seed", "3"]
     assert recollect(*words, "--out", tmp_path / "whole").returncode == 0
     folder = tmp_path / "runs"
     folder.mkdir()
     words += ["--out", folder / "cut"]
-    cut = signalled(signal.SIGINT, 30, folder, *words)
+    cut = signalled(signal.SIGINT, "step", steps, *words)
     assert cut.returncode == 130
     assert "the same command with --resume continues it" in cut.stderr
     assert [path.name for path in folder.iterdir()] == ["cut.partial"]
@@ -337,7 +347,7 @@ def test_an_interrupted_run_is_kept_and_resumed(events, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["cut"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_killed_run_resumes_bit_for_bit(events, tmp_path, seed):
     """SIGKILL at random moments, again and again, until the run gets through."""
     words = ["train", events, "--model", "cont", "--rank", "6", "--epochs", "150", "--patience", "99"]
@@ -349,8 +359,8 @@ def test_a_killed_run_resumes_bit_for_bit(events, tmp_path, seed):
     g = torch.Generator().manual_seed(seed)
     codes = []
     while 0 not in codes and len(codes) < 6:
-        touches = int(torch.randint(20, 300, (), generator=g))
-        codes.append(signalled(signal.SIGKILL, touches, folder, *words).returncode)
+        touches = int(torch.randint(1, 300, (), generator=g)) if codes else seed  # first while it looks around
+        codes.append(signalled(signal.SIGKILL, folder, touches, *words).returncode)
     # finishes what is not finished yet, and is content with what is
     assert recollect(*words).returncode == 0
     assert codes[0] == -signal.SIGKILL

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -174,6 +175,8 @@ CASES = {
         random(60, 13),
         random(9, 20),
     ),
+    "product": (matmul, random(60, 20), random(20, 9)),
+    "wide product": (lambda a, b: matmul(a, b.mT), random(9, 20), random(60, 20)),
     "grouped": (lambda x, m: grouped_matmul(x, ids(200, 60), m, 1, GROUPS), random(60, 13), random(12, 13, 10)),
     "swapped": (lambda x, m: grouped_matmul(x, ids(200, 60), m.mT, 1, GROUPS), random(60, 13), random(12, 10, 13)),
 }
@@ -185,6 +188,7 @@ def test_several_threads_give_the_same_numbers(case, large, three_threads, monke
     """Every row of a result is one thread's, in the order that one thread alone would take."""
     monkeypatch.setattr(grouped, "LARGE", large)
     monkeypatch.setattr(kernels, "COLUMNS", 16)
+    monkeypatch.setattr(kernels, "PIECE", 2000)
     alone = value_and_gradients(*CASES[case])
     calls: list[int] = []
     crew = threads._crew
@@ -196,26 +200,26 @@ def test_several_threads_give_the_same_numbers(case, large, three_threads, monke
         assert torch.equal(a, b)
 
 
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("shape", [(60, 20, 9), (9, 20, 60)])
-def test_threads_share_a_product(shape):
-    rows, inner, columns = shape
-    sides = (random(rows, inner, dtype=torch.float64), random(inner, columns, dtype=torch.float64))
-    with one_thread():
-        together = value_and_gradients(matmul, *sides)
-    for a, b in zip(together, value_and_gradients(torch.matmul, *sides), strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.usefixtures("three_threads")
-def test_pytorch_has_one_thread_in_every_piece():
-    """Also where it has not been asked for it, so that its threads and ours are not more than the cores."""
-    found: list[int] = []
-    for _ in range(2):  # a crew that is new, and one that is there
-        with one_thread():
-            shared_out(lambda start, stop: found.append(torch.get_num_threads()), 3, 1)
-        assert torch.get_num_threads() == 3
-    assert found == [1] * 6
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not tell of a process's threads")
+def test_large_products_in_a_piece_start_no_threads_of_their_own():
+    script = """
+import os, torch
+from recollect import threads
+threads.WORTH = 0
+torch.set_num_threads(2)
+x = torch.randn(600, 600)
+found = []
+def work(start, stop):
+    found.append(len(os.listdir("/proc/self/task")))
+    x @ x
+    found.append(len(os.listdir("/proc/self/task")))
+for _ in range(2):
+    with threads.one_thread():
+        threads.shared_out(work, 2, 1)
+    assert torch.get_num_threads() == 2
+assert len(found) == 8 and len(set(found[1:])) == 1, found
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

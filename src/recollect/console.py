@@ -79,7 +79,7 @@ def check_place(out: Path) -> None:
         raise UserError(f"{out}: cannot be made, for {nearest} is not a directory; choose another --out")
     probe = nearest / f".{out.name}.partial.try"  # as long as the longest name that will be used
     try:
-        probe.mkdir()
+        probe.mkdir(exist_ok=True)
         probe.rmdir()
     except OSError as error:
         raise UserError(f"{out}: cannot be made in {nearest} ({error.strerror}); choose another --out") from error

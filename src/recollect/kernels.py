@@ -8,6 +8,7 @@ that everywhere). A gradient is summed in the order of the facts, so results do 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from recollect.threads import shared_out
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
 COLUMNS = 256  # of a piece at least: threads that write next to each other hinder each other
 LONG_ROW, MANY_ROWS = 128, 2**13  # of candidates that are met and counted in one pass
+PIECE = 2**21  # multiplications of a product that are worth a call of its own
 COPIED = 4  # multiplications that reading and writing a number is worth
 COMPILED = {("cpu", dtype) for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 
@@ -194,16 +196,20 @@ class _Matmul(torch.autograd.Function):
 
 
 def _multiplied(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b, every thread with rows or columns of its own, of which there are more."""
+    """a @ b in pieces of rows or of columns, of which there are more; which ones does not depend on threads."""
     out = torch.empty(len(a), b.shape[1], dtype=a.dtype)
+    numbers, multiplications = max(out.shape), a.numel() * b.shape[1]
+    pieces = 1 + min(7, multiplications // PIECE)
+    bounds = [numbers * piece // pieces for piece in range(pieces + 1)]
 
-    def rows(first: int, last: int) -> None:
-        torch.mm(a[first:last], b, out=out[first:last])
+    def some(first: int, last: int) -> None:
+        for begin, end in pairwise(bounds[first : last + 1]):
+            if len(a) == numbers:
+                torch.mm(a[begin:end], b, out=out[begin:end])
+            else:
+                torch.mm(a, b[:, begin:end], out=out[:, begin:end])
 
-    def columns(first: int, last: int) -> None:
-        torch.mm(a, b[:, first:last], out=out[:, first:last])
-
-    shared_out(rows if len(a) >= b.shape[1] else columns, max(out.shape), a.numel() * b.shape[1])
+    shared_out(some, pieces, multiplications)
     return out
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
-from threading import Barrier, Thread, local
+from threading import Thread, local
 
 import torch
 
@@ -76,19 +76,16 @@ _piece = _Piece()
 def _crew(workers: int, process: int) -> Tasks:
     """Threads of this process that sleep until a piece is put to them."""
     tasks: Tasks = SimpleQueue()
-    ready = Barrier(workers + 1)
     for _ in range(workers):
-        Thread(target=_serve, args=(tasks, ready), name="recollect", daemon=True).start()
-    ready.wait()
+        Thread(target=_serve, args=(tasks,), name="recollect", daemon=True).start()
     return tasks
 
 
-def _serve(tasks: Tasks, ready: Barrier) -> None:
-    torch.set_num_threads(1)  # of this thread: what PyTorch has taken away elsewhere holds there only
+def _serve(tasks: Tasks) -> None:
     _piece.running = True
-    ready.wait()
     while True:
         work, start, stop, done = tasks.get()
+        torch.set_num_threads(1)  # here too: for large products every thread has a count of its own
         try:
             with torch.no_grad():  # another thread does not know that nothing is differentiated here
                 work(start, stop)
