@@ -23,7 +23,7 @@ from recollect.threads import shared_out
 NATIVE = True  # False: plain PyTorch only, which the tests compare with
 COLUMNS = 256  # of a piece at least: threads that write next to each other hinder each other
 LONG_ROW, MANY_ROWS = 128, 2**13  # of candidates that are met and counted in one pass
-PIECE = 2**21  # multiplications of a product that are worth a call of its own
+PIECES, PIECE = 4, 2**21  # of a product, at most: with more it is slower; multiplications that are worth one
 COPIED = 4  # multiplications that reading and writing a number is worth
 COMPILED = {("cpu", dtype) for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)}
 
@@ -199,7 +199,7 @@ def _multiplied(a: Tensor, b: Tensor) -> Tensor:
     """a @ b in pieces of rows or of columns, of which there are more; which ones does not depend on threads."""
     out = torch.empty(len(a), b.shape[1], dtype=a.dtype)
     numbers, multiplications = max(out.shape), a.numel() * b.shape[1]
-    pieces = 1 + min(7, multiplications // PIECE)
+    pieces = min(PIECES, 1 + multiplications // PIECE)
     bounds = [numbers * piece // pieces for piece in range(pieces + 1)]
 
     def some(first: int, last: int) -> None:
