@@ -52,6 +52,8 @@ def check_records(entries):
             low, high = entry["spread"]["ours"]
             assert low <= entry["ours_s"] <= high
         assert bench.line(entry).startswith(entry["name"])
+    (beside,) = [entry for entry in entries if entry["name"] == "train/beside-distmult"]
+    assert (beside["model"], beside["reference"]) == ("cont", "our distmult")
     (memory,) = [entry for entry in entries if entry["name"] == "memory/gdelt"]
     assert memory["peak_bytes"] > memory["weight_bytes"]
 

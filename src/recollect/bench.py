@@ -117,6 +117,7 @@ def _training(scale: Scale) -> Iterator[Case]:
         for rank in [RANK] if scale.quick else seconds:
             yield _case("train/gdelt", scale.at(GDELT, model, rank), train_contest, paper_s=seconds[rank])
     yield _case("train/gdelt", scale.at(GDELT, "rescal"), train_contest)
+    yield _case("train/beside-distmult", scale.at(GDELT, "cont"), train_contest, "two-negatives", "distmult")
     for model in MODELS:
         yield _case("train/icews14", scale.at(ICEWS14, model), train_contest)
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -193,14 +193,23 @@ def one_vs_all_recipe(batch_size: int) -> Recipe | None:
 
 
 @contextmanager
-def train_contest(subject: Subject, loss: str = "two-negatives") -> Iterator[Contest]:
-    """An epoch of the training facts."""
+def train_contest(subject: Subject, loss: str = "two-negatives", beside: str | None = None) -> Iterator[Contest]:
+    """An epoch of the training facts, beside the textbook's or beside ours of another model."""
     shape, facts = subject.shape, subject.train()
     recipe = two_negatives_recipe(shape.batch_size) if loss == "two-negatives" else one_vs_all_recipe(shape.batch_size)
     if recipe is None:
         raise UserError("this version has no one-vs-all loss")
     ours = Epochs(subject.build(), facts, recipe, subject.effort.ours_seconds)
-    reference, notes = _textbook_epochs(subject, facts, loss, recipe)
+    reference: Callable[[], float] | None
+    if beside is None:
+        reference, notes = _textbook_epochs(subject, facts, loss, recipe)
+        who = {}
+    else:
+        reference, notes = (
+            Epochs(replace(subject, model=beside).build(), facts, recipe, subject.effort.ours_seconds),
+            [],
+        )
+        who = {"reference": f"our {beside}"}
     sizes = subject.graph().sizes
     if loss == "two-negatives":
         steps = math.ceil(len(facts) / shape.batch_size)
@@ -213,7 +222,7 @@ def train_contest(subject: Subject, loss: str = "two-negatives") -> Iterator[Con
         bound=subject.at_best(work),
         work=len(facts),
         unit="facts",
-        about=about(subject, notes),
+        about=about(subject, notes) | who,
     )
 
 
