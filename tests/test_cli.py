@@ -38,7 +38,11 @@ def memory(events, tmp_path_factory) -> Path:
 
 def recollect(*words: object, **options) -> subprocess.CompletedProcess:
     """Run a command as a user does, in a process of its own."""
-    command = [sys.executable, "-m", "recollect", *map(str, words)]
+    return python("-m", "recollect", *words, **options)
+
+
+def python(*words: object, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, *map(str, words)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **options)
 
@@ -323,9 +327,7 @@ main()
 
 def signalled(number: signal.Signals, moment: object, nth: int, *words: object) -> subprocess.CompletedProcess:
     """Run a command that gets a signal at its n-th step, or access to a folder on disk, however fast it is."""
-    command = [sys.executable, "-c", SIGNALLED, int(number), moment, nth, *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, check=False)
+    return python("-c", SIGNALLED, int(number), moment, nth, *words)
 
 
 @pytest.mark.parametrize("steps", [1, 100])  # before anything was kept, and after

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.facts import Facts, runs, stable_sort
+from recollect.facts import Facts, is_sorted, runs, stable_sort
 from recollect.models import TensorModel
 
 HAND = 4  # facts of one time and predicate that are learned together; with more, validation MRR suffers
@@ -43,7 +43,7 @@ def block_order(facts: Facts, block: int, generator: torch.Generator) -> Tensor:
         return torch.arange(0)
     predicates = int(facts.p.max()) + 1
     codes, order = facts.t * predicates + facts.p, torch.arange(len(facts))
-    if not bool((codes[1:] >= codes[:-1]).all()):
+    if not is_sorted(codes):
         codes, order = stable_sort(codes)
     pairs, counts = torch.unique_consecutive(codes, return_counts=True)
     order = _shuffled(order, counts, generator)

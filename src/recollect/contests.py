@@ -203,13 +203,11 @@ def train_contest(subject: Subject, loss: str = "two-negatives", beside: str | N
     reference: Callable[[], float] | None
     if beside is None:
         reference, notes = _textbook_epochs(subject, facts, loss, recipe)
-        who = {}
+        told = about(subject, notes)
     else:
-        reference, notes = (
-            Epochs(replace(subject, model=beside).build(), facts, recipe, subject.effort.ours_seconds),
-            [],
-        )
-        who = {"reference": f"our {beside}"}
+        other = replace(subject, model=beside)
+        reference = Epochs(other.build(), facts, recipe, other.effort.ours_seconds)
+        told = about(subject, []) | {"reference": f"our {beside}"}
     sizes = subject.graph().sizes
     if loss == "two-negatives":
         steps = math.ceil(len(facts) / shape.batch_size)
@@ -222,7 +220,7 @@ def train_contest(subject: Subject, loss: str = "two-negatives", beside: str | N
         bound=subject.at_best(work),
         work=len(facts),
         unit="facts",
-        about=about(subject, notes) | who,
+        about=told,
     )
 
 

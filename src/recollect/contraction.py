@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.facts import KINDS, ORDER, Facts
+from recollect.facts import KINDS, ORDER, Facts, is_sorted
 from recollect.grouped import Groups, Product, grouped_matmul, is_large, product_rows
 from recollect.indicator import Indicator
 from recollect.kernels import is_native, matmul, row_dot, row_product, take
@@ -388,7 +388,7 @@ def _slot_sets(indicator: Indicator) -> list[str]:
 def combinations(ids: Mapping[str, Tensor], slots: str) -> Level:
     """The distinct combinations of the ids of some slots, sorted in the order of `slots`."""
     codes = _codes(ids, slots)
-    if bool((codes[1:] >= codes[:-1]).all()):
+    if is_sorted(codes):
         index = torch.unique_consecutive(codes, return_inverse=True)[1]
     else:
         index = torch.unique(codes, return_inverse=True)[1]

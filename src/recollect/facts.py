@@ -163,6 +163,10 @@ def stable_sort(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(both >> bits), torch.from_numpy(both & ((1 << bits) - 1))
 
 
+def is_sorted(numbers: Tensor) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
+
+
 def runs(begin: Tensor, sizes: Tensor) -> Tensor:
     """begin[0], begin[0] + 1, …, as many as sizes[0], then those of the next: (Σ sizes,).
 

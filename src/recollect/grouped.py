@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect import native
-from recollect.facts import stable_sort
+from recollect.facts import is_sorted, stable_sort
 from recollect.kernels import COPIED, add_outer, add_rows, by_rows, is_native, room, rows_times
 from recollect.lanes import Array
 from recollect.threads import shared_out
@@ -36,7 +36,7 @@ class Groups:
     def of(cls, matrix: Tensor) -> Groups:
         """From the matrix of each row, (n,)."""
         order = None
-        if not bool((matrix[1:] >= matrix[:-1]).all()):
+        if not is_sorted(matrix):
             matrix, order = stable_sort(matrix)
         found, counts = torch.unique_consecutive(matrix, return_counts=True)
         return cls(order, found, counts)
@@ -194,7 +194,7 @@ class Product:
     @classmethod
     def of(cls, rows: Tensor, index: Tensor, cores: Tensor, core: Tensor) -> Product | None:
         """From the core of each matrix, (n,); None where they are not sorted."""
-        if not bool((core[1:] >= core[:-1]).all()):
+        if not is_sorted(core):
             return None
         cores = cores if cores.stride(3) == 1 else cores.contiguous()
         places = torch.cat([core.new_zeros(1), core.bincount(minlength=len(cores)).cumsum(0)])

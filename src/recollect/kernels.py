@@ -190,8 +190,8 @@ class _Matmul(torch.autograd.Function):
         if for_rows:
             drows = _multiplied(grad, matrix.mH)
         if for_matrix:  # as the matrix lies in memory
-            sides = (rows.mH, grad)
-            dmatrix = _multiplied(*sides) if matrix.stride(1) == 1 else _multiplied(sides[1].mT, sides[0].mT).mT
+            along = matrix.stride(1) == 1
+            dmatrix = _multiplied(rows.mH, grad) if along else _multiplied(grad.mT, rows.conj()).mT
         return drows, dmatrix
 
 
