@@ -1,0 +1,100 @@
+"""Memories and checkpoints that version 0.1 wrote load, answer and continue as they did then (fixtures/README.md).
+
+`python tests/test_fixtures.py` rewrites fixtures/answers.json from the fixtures; do so only when answers are meant to
+change. The fixtures themselves are never rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import net
+from test_golden import flat
+
+FIXTURES = Path(__file__).parent / "fixtures"
+ANSWERS = FIXTURES / "answers.json"
+DATES = ("2000-07", "2001-12")
+TOP = 8
+
+# the slots that a memory has, and the dates that it can be asked about; None: a semantic memory has no date
+MEMORIES: dict[str, tuple[tuple[str, ...], tuple[str | None, ...]]] = {
+    "memory-0.1": (("subject", "predicate", "object", "time"), DATES),
+    "paper-memory-0.1": (("subject", "predicate", "object", "time"), DATES),
+    "semantic-memory-0.1": (("subject", "predicate", "object"), (None,)),
+}
+# the settings that each run was started with, as `net.start_run` takes them
+RUNS: dict[str, dict[str, Any]] = {
+    "run-0.1.partial": {
+        **{"model": "cont", "form": "both", "dim": 4, "recipe": "modern"},
+        "options": {"epochs": 5, "validate_every": 1, "batch_size": 128, "levels": (1, 5)},
+    },
+    "paper-run-0.1.partial": {
+        **{"model": "complex", "form": "episodic", "dim": 6, "recipe": "paper"},
+        "options": {"epochs": 5, "validate_every": 2, "batch_size": 128, "learning_rate": 0.05, "order": "blocks"},
+    },
+}
+
+
+def answers(name: str) -> dict[str, Any]:
+    """Return what a memory recalls, knows and how it evaluates."""
+    memory = net.load_memory(FIXTURES / name)
+    slots, dates = MEMORIES[name]
+    facts = [{slot: fact[slot] for slot in slots} for fact in net.facts_of(memory, "test", 2)]
+    recalled = {}
+    for number, fact in enumerate(facts):
+        for slot in slots:
+            given = {other: label for other, label in fact.items() if other != slot}
+            recalled[f"{slot} of fact {number}"] = net.recall(memory, TOP, **given)
+    predicate = facts[0]["predicate"]
+    known = {f"as of {date}": net.know(memory, date, TOP) for date in dates}
+    known |= {f"{predicate} as of {date}": net.know(memory, date, TOP, predicate=predicate) for date in dates}
+    return {"facts": facts, "recall": recalled, "know": known, "evaluate": net.evaluate(memory, "test")}
+
+
+def ending(name: str) -> dict[str, Any]:
+    """Return how an interrupted run ends."""
+    return net.resume_checkpoint(FIXTURES / name, net.small_world(), **RUNS[name])
+
+
+def assert_alike(found: Any, wanted: Any) -> None:
+    """Compare nested answers: numbers within 1e-5, all else equal."""
+    found, wanted = flat(found), flat(wanted)
+    assert found.keys() == wanted.keys()
+    numbers = [path for path, value in wanted.items() if isinstance(value, int | float)]
+    texts = wanted.keys() - set(numbers)
+    assert {path: found[path] for path in texts} == {path: wanted[path] for path in texts}
+    close = pytest.approx({path: wanted[path] for path in numbers}, rel=1e-5, abs=1e-9)
+    assert {path: found[path] for path in numbers} == close
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    return json.loads(ANSWERS.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_memory_of_version_0_1_answers_as_it_did(name, recorded):
+    assert_alike(answers(name), recorded["memories"][name])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_of_version_0_1_is_resumed_and_ends_as_it_would_have(name, recorded):
+    assert_alike(ending(name), recorded["runs"][name])
+
+
+def write() -> None:
+    """Rewrite the answers from the fixtures as they are."""
+    net.use_one_thread()
+    found = {
+        "memories": {name: answers(name) for name in MEMORIES},
+        "runs": {name: ending(name) for name in RUNS},
+    }
+    ANSWERS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
