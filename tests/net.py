@@ -220,10 +220,55 @@ def commands() -> Iterator[tuple[str, ...]]:
     yield from below(typer.main.get_command(app), ())
 
 
-def run_command(*words: object) -> tuple[int, str]:
-    """Run a command in this process; return its exit code and standard output without colours."""
+def run_command(*words: object, data: Path | None = None) -> tuple[int, str]:
+    """Run a command in this process; return its exit code and standard output without colours.
+
+    `data` is the folder below which files of published datasets are looked for.
+    """
     environment = {"COLUMNS": str(HELP_COLUMNS), "NO_COLOR": "1", "TERM": "dumb"}
+    if data is not None:
+        environment["RECOLLECT_DATA"] = str(data)
     result = CliRunner().invoke(app, list(map(str, words)), env=environment, prog_name="recollect")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, re.sub("\x1b\\[[0-9;]*m", "", result.stdout)
+
+
+def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
+    """Return the words of one call of every command with --json, by command; write their inputs to `folder`.
+
+    Training comes first: it compiles what the search, whose time is limited, then finds compiled.
+    """
+    table, raw, out = folder / "facts.csv", folder / "events.tab", folder / "out"
+    facts = [f"e{i % 7},r{i % 3},e{i * i % 5},{2000 + i % 12}" for i in range(400)]
+    table.write_text("\n".join(["subject,predicate,object,time", *facts]) + "\n", encoding="utf-8")
+    header = ["Event ID", "Event Date", *["x"] * 18]
+    event = ["1", "2018-10-04", "A (USA)", "Social", "USA", "Visit", "042", "1.9", "B (RUS)", "Social", "RUS"]
+    rows = [header, event + ["x"] * 9, ["2", "2018-10-05", *event[2:], *["x"] * 9], ["3"] * 20]
+    raw.write_text("\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-8")
+    (folder / "yago11k").mkdir()
+    listed = {each["name"]: each for each in json.loads(run_command("data", "list", "--json")[1])}
+    for split, count in listed["yago11k"]["rows"].items():
+        (folder / "yago11k" / f"{split}.txt").write_text("x\n" * count, encoding="utf-8")
+    memory = fixtures / "memory-0.1"
+    small = ["--model", "distmult", "--rank", 3, "--epochs", 1]
+    asked = ["--subject", "Bran Nethova", "--predicate", "Ambassador of", "--time", "2001-04"]
+    words: dict[str, list[object]] = {
+        "train": [table, *small, "--recipe", "modern", "--out", out / "a.memory"],
+        "evaluate": [memory],
+        "search": [table, *small, "--validate-every", 1, "--budget", 0.03, "--out", out / "search"],
+        "baseline": [table],
+        "recall": [memory, *asked],
+        "know": [memory],
+        "project": [memory, "--out", out / "b.memory"],
+        "models": [],
+        "reproduce": ["parameters", "--quick", "--out", out / "results"],
+        "bench": ["--quick", "--repeats", 1, "--only", "load"],
+        "data list": [],
+        "data show": [table],
+        "data fetch": ["yago11k"],
+        "data build": [raw, "--out", out / "built"],
+        "data export": [table, "--out", out / "exported"],
+    }
+    out.mkdir()
+    return {name: [*name.split(), *more, "--json"] for name, more in words.items()}
