@@ -3,9 +3,9 @@
     python benchmarks/accuracy.py --goal 0.54 --out accuracy.json
 
 The textbook model is what a plain PyTorch script has: reciprocal predicates, one-vs-all cross entropy of random
-batches of 1,000, Adagrad at 0.1, the nuclear 3-norm and a smoothness of times, at the rank (156) and weights (0.01)
+batches of 1,000, Adagrad at 0.1, the nuclear 3-norm and a smoothness of times, at the dim (156) and weights (0.01)
 that were published for it. Ours are the modern recipe with fewer candidates and without what pays only later (strong
-penalties, dropout, label smoothing), at ranks that were tried out on validation. Contenders train a part of an epoch
+penalties, dropout, label smoothing), at dims that were tried out on validation. Contenders train a part of an epoch
 in turn, so that a busy machine slows all of them; validations are not counted, and are the library's for all.
 """
 
@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recollect import EpisodicGraph, Facts, Learning, dataset
-from recollect.known import Known
-from recollect.metrics import summarise
-from recollect.models import Ranks
-from recollect.ranks import rank
-from recollect.recipes import parse_recipe
-from recollect.threads import keep_freed_memory
+from recollect import EpisodicGraph, Facts, TrainingRun, dataset
+from recollect.engine.parallel import keep_freed_memory
+from recollect.evaluation.metrics import summarise
+from recollect.evaluation.ranking import rank
+from recollect.graph.fact_index import FactIndex
+from recollect.models.tensor_model import Dims
+from recollect.training.recipe import parse_recipe
 
 EPOCHS = 60  # at most
 
@@ -38,25 +38,25 @@ EPOCHS = 60  # at most
 class TNTComplEx(nn.Module):
     """θ = Re ⟨a_s, a_p ⊙ a_t + b_p, conj(a_o)⟩, inverse predicates after the others."""
 
-    def __init__(self, sizes: dict[str, int], rank: int) -> None:
+    def __init__(self, sizes: dict[str, int], dim: int) -> None:
         super().__init__()
-        self.rank, self.predicates = rank, sizes["predicate"]
+        self.dim, self.predicates = dim, sizes["predicate"]
         rows = (sizes["entity"], 2 * self.predicates, 2 * self.predicates, sizes["time"])
-        self.tables = nn.ModuleList(nn.Embedding(count, 2 * rank) for count in rows)
+        self.tables = nn.ModuleList(nn.Embedding(count, 2 * dim) for count in rows)
         for table in self.tables:
             table.weight.data *= 1e-2
 
     def parts(self, s: Tensor, p: Tensor, t: Tensor) -> tuple[Tensor, ...]:
         given = (s, p, p, t)
         return tuple(
-            torch.view_as_complex(table(ids).view(-1, self.rank, 2))
+            torch.view_as_complex(table(ids).view(-1, self.dim, 2))
             for table, ids in zip(self.tables, given, strict=True)
         )
 
     def forward(self, s: Tensor, p: Tensor, t: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Scores of all entities (B, N), and the factors that are penalised."""
         subject, predicate, always, when = self.parts(s, p, t)
-        entities = torch.view_as_complex(self.tables[0].weight.view(-1, self.rank, 2))
+        entities = torch.view_as_complex(self.tables[0].weight.view(-1, self.dim, 2))
         query = subject * (predicate * when + always)
         scores = torch.view_as_real(query).flatten(1) @ torch.view_as_real(entities).flatten(1).T
         return scores, [subject.abs(), (predicate * when).abs(), always.abs()]
@@ -100,18 +100,18 @@ def textbook(graph: EpisodicGraph, size: int, batch: int, weight: float) -> Cont
     return Contender(model, nullcontext, batches())
 
 
-def ours(graph: EpisodicGraph, model: str, rank: Ranks, **told: Any) -> Contender:
+def ours(graph: EpisodicGraph, model: str, dim: Dims, **told: Any) -> Contender:
     """The modern recipe for a model with a static part, but for what is told; it never validates by itself."""
     recipe = replace(parse_recipe("modern", model), epochs=10**6, validate_every=10**6, candidates=512, **told)
     alone = graph.with_splits({"train": graph.split("train")})
-    learning = Learning(alone, model=model, rank=rank, recipe=recipe, form="both")
+    learning = TrainingRun(alone, model=model, dim=dim, recipe=recipe, form="both")
     return Contender(learning.model, learning.training.averaged, (record.epoch for record in learning))
 
 
 def race(graph: EpisodicGraph, contenders: dict[str, Contender], goal: float, slice_: float) -> dict:
     """Train in turn, a slice of seconds each, and validate after every epoch until the goal is reached."""
     valid = graph.split("valid")
-    known = Known(graph.known_by("valid"), graph.sizes)
+    known = FactIndex(graph.known_by("valid"), graph.sizes)
     told: dict[str, dict] = {name: {"seconds": 0.0, "curve": [], "reached": None} for name in contenders}
     epochs = dict.fromkeys(contenders, 0)
     while waiting := [n for n in contenders if told[n]["reached"] is None and epochs[n] < EPOCHS]:
@@ -145,9 +145,9 @@ def main() -> None:
     graph = dataset("icews14")
     contenders = {
         "textbook TNTComplEx": textbook(graph, 156, 1000, 1e-2),
-        "TNTComplEx (ComplEx + static)": ours(graph, "complex", Ranks.of(200), penalty=3e-3),
+        "TNTComplEx (ComplEx + static)": ours(graph, "complex", Dims.of(200), penalty=3e-3),
         "ConT + static": ours(
-            graph, "cont", Ranks.of(80, predicate=8), predict={"s": 1.0, "o": 1.0}, dropout=0.0, label_smoothing=0.0
+            graph, "cont", Dims.of(80, predicate=8), predict={"s": 1.0, "o": 1.0}, dropout=0.0, label_smoothing=0.0
         ),
     }
     told = race(graph, contenders, given.goal, given.slice)

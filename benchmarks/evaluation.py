@@ -1,6 +1,6 @@
 """What filtered evaluation costs beside the bare matrix products and beside a loop over queries.
 
-    python benchmarks/evaluation.py [--model complex] [--rank 100] [--json]
+    python benchmarks/evaluation.py [--model complex] [--dim 100] [--json]
 
 Ranks the test facts' subjects and objects among all entities. All contenders run in turn, several times;
 the figures are medians and their ratios, which a noisy machine disturbs less than seconds. The data are
@@ -23,10 +23,10 @@ from pathlib import Path
 import torch
 
 from recollect import Facts, read
-from recollect.facts import SLOTS
-from recollect.known import Known
-from recollect.models import MODELS, WORK_BYTES, TensorModel
-from recollect.ranks import BYTES, rank
+from recollect.evaluation.ranking import BYTES, rank
+from recollect.graph.fact_index import FactIndex
+from recollect.graph.facts import SLOTS
+from recollect.models.tensor_model import MODELS, WORK_BYTES, TensorModel
 
 SIZES = {"entity": 7128, "predicate": 230, "time": 365}
 LOOPED = 300  # queries that the loop ranks; its time is scaled up
@@ -53,7 +53,7 @@ def bare_products(query: torch.Tensor, table: torch.Tensor) -> None:
             torch.mm(piece, table.T, out=buffer[: len(piece)])
 
 
-def ours(model: TensorModel, facts: Facts, known: Known) -> list[float]:
+def ours(model: TensorModel, facts: Facts, known: FactIndex) -> list[float]:
     return [rank(model, facts, slot, known=known)["filtered"].ranks().reciprocal().mean().item() for slot in "so"]
 
 
@@ -83,7 +83,7 @@ def loop(model: TensorModel, facts: Facts, known: Facts) -> list[float]:
     return found
 
 
-def peak_bytes(model: TensorModel, facts: Facts, known: Known) -> int | None:
+def peak_bytes(model: TensorModel, facts: Facts, known: FactIndex) -> int | None:
     """How far the resident memory rises during an evaluation; None where the system cannot tell."""
     ours(model, facts, known)  # builds the indexes, which all evaluations share, and loads the libraries' own code
     try:
@@ -121,14 +121,14 @@ def seconds(run: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="complex", choices=MODELS)
-    parser.add_argument("--rank", type=int, default=100)
+    parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--peak", action="store_true", help="only the bytes by which memory rises")
     options = parser.parse_args()
     name, sizes, known_facts, test = graph_facts()
-    model = MODELS[options.model](sizes, options.rank, generator=torch.Generator().manual_seed(0))
-    known = Known(known_facts, sizes)
+    model = MODELS[options.model](sizes, options.dim, generator=torch.Generator().manual_seed(0))
+    known = FactIndex(known_facts, sizes)
     query, table = (torch.randn(rows, model.entity[0].numel()) for rows in (len(test), sizes["entity"]))
     if options.peak:
         print(json.dumps(peak_bytes(model, test, known)))
@@ -144,7 +144,7 @@ def main() -> None:
     result = {
         "data": name,
         "model": options.model,
-        "rank": options.rank,
+        "dim": options.dim,
         "queries": 2 * len(test),
         "bare_s": median["bare"],
         "ours_s": median["ours"],
@@ -158,10 +158,10 @@ def main() -> None:
     if options.json:
         print(json.dumps(result))
         return
-    print(f"{name}: {result['queries']:,} queries, {options.model} rank {options.rank}, medians of {options.repeats}")
+    print(f"{name}: {result['queries']:,} queries, {options.model} dim {options.dim}, medians of {options.repeats}")
     for who, about in (
         ("bare", "matrix products"),
-        ("ours", "filtered ranks"),
+        ("ours", "filtered dims"),
         ("loop", f"loop (of {LOOPED} queries)"),
     ):
         low, high = result["spread"][who]

@@ -58,7 +58,7 @@ def first_rows(pattern: str) -> bytes:
 
 def ours(pattern: str) -> dict[str, object]:
     """Build the graph; figures of this process alone."""
-    from recollect.sources.events import read_events
+    from recollect.io.events import read_events
 
     with tempfile.TemporaryDirectory() as folder:  # as imports, what is loaded at first use is not timed
         few = Path(folder) / "few.CSV"

@@ -1,6 +1,6 @@
 """PyKEEN's semantic models as a worker: it trains an epoch or evaluates whenever it is asked, and answers with seconds.
 
-    python benchmarks/pykeen_reference.py TRIPLES.npz --model distmult --rank 100 --batch-size 1024
+    python benchmarks/pykeen_reference.py TRIPLES.npz --model distmult --dim 100 --batch-size 1024
 
 TRIPLES.npz has the id arrays `train`, `valid` and `test`, each (n, 3) as subject, predicate, object, and the numbers
 `entities` and `predicates`. The worker says `{"ready": VERSION}`, then reads what to do from standard input, a line
@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def work(path: str, name: str, rank: int, batch_size: int) -> dict[str, Callable[..., None]]:
+def work(path: str, name: str, dim: int, batch_size: int) -> dict[str, Callable[..., None]]:
     """What the worker can be asked for."""
     from pykeen.evaluation import RankBasedEvaluator
     from pykeen.losses import SoftplusLoss
@@ -50,9 +50,7 @@ def work(path: str, name: str, rank: int, batch_size: int) -> dict[str, Callable
         entities, predicates = int(archive["entities"]), int(archive["predicates"])
     factory = CoreTriplesFactory(train, num_entities=entities, num_relations=predicates)
     kind = {"distmult": DistMult, "complex": ComplEx, "rescal": RESCAL, "tucker": TuckER}[name]
-    model = kind(
-        triples_factory=factory, embedding_dim=rank, loss=SoftplusLoss(), random_seed=0, **SETTINGS[name]
-    ).cpu()
+    model = kind(triples_factory=factory, embedding_dim=dim, loss=SoftplusLoss(), random_seed=0, **SETTINGS[name]).cpu()
     loop = SLCWATrainingLoop(
         model=model,
         triples_factory=factory,
@@ -94,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("triples")
     parser.add_argument("--model", required=True, choices=SETTINGS)
-    parser.add_argument("--rank", type=int, default=100)
+    parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--threads", type=int)
     told = parser.parse_args()
@@ -102,7 +100,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     if told.threads:
         torch.set_num_threads(told.threads)
-    tasks = work(told.triples, told.model, told.rank, told.batch_size)
+    tasks = work(told.triples, told.model, told.dim, told.batch_size)
     print(json.dumps({"ready": version("pykeen")}), flush=True)
     for line in sys.stdin:
         task, *options = line.split()

@@ -30,13 +30,13 @@ class Textbook(nn.Module):
     axes: ClassVar[dict[str, str]]
     cores: ClassVar[tuple[str, ...]] = ()
     order: ClassVar[str] = ""  # in which slots and cores, by their place, are multiplied; as told above if empty
-    width: ClassVar[Mapping[str, int]] = {}  # the power of the rank that a row of a table has, where not 1
-    time_axes: ClassVar[str] = ""  # those that have the rank of times
+    width: ClassVar[Mapping[str, int]] = {}  # the power of the dim that a row of a table has, where not 1
+    time_axes: ClassVar[str] = ""  # those that have the dim of times
     parts: ClassVar[int] = 1
 
-    def __init__(self, entities: int, predicates: int, times: int, rank: int, time_rank: int | None = None) -> None:
+    def __init__(self, entities: int, predicates: int, times: int, dim: int, time_dim: int | None = None) -> None:
         super().__init__()
-        self.rank, self.time_rank = rank, time_rank or rank
+        self.dim, self.time_dim = dim, time_dim or dim
         self.entity = self._embedding("entity", entities)
         self.predicate = self._embedding("predicate", predicates)
         self.time = self._embedding("time", times)
@@ -45,10 +45,10 @@ class Textbook(nn.Module):
         )
 
     def length(self, axis: str) -> int:
-        return self.time_rank if axis in self.time_axes else self.rank
+        return self.time_dim if axis in self.time_axes else self.dim
 
     def _embedding(self, kind: str, count: int) -> nn.Embedding:
-        length = self.time_rank if kind == "time" and self.time_axes else self.rank
+        length = self.time_dim if kind == "time" and self.time_axes else self.dim
         embedding = nn.Embedding(count, self.parts * length ** self.width.get(kind, 1))
         nn.init.xavier_uniform_(embedding.weight)
         return embedding
@@ -100,7 +100,7 @@ class ComplEx(Textbook):
     parts = 2
 
     def shaped(self, slot: str, rows: Tensor) -> Tensor:
-        a = torch.view_as_complex(rows.view(len(rows), self.rank, 2))
+        a = torch.view_as_complex(rows.view(len(rows), self.dim, 2))
         return a.conj() if slot == "o" else a
 
     def contract(self, rows: dict[str, Tensor], batch: dict[str, str], out: str) -> Tensor:
@@ -120,7 +120,7 @@ class HolE(Textbook):
         for other in rows.keys() - {slot}:
             factor = torch.fft.rfft(rows[other])
             spectrum = spectrum * (factor.conj() if other == "o" else factor)
-        query = torch.fft.irfft(spectrum if slot == "o" else spectrum.conj(), n=self.rank)
+        query = torch.fft.irfft(spectrum if slot == "o" else spectrum.conj(), n=self.dim)
         return query @ rows[slot].T
 
 
@@ -217,7 +217,7 @@ def key(row: list[int], slot: str) -> tuple[int, ...]:
 
 @torch.no_grad()
 def evaluate(model: Textbook, facts: Tensor, slot: str, known: Filter) -> Tensor:
-    """The filtered rank of each fact's own id of a slot: (n,)."""
+    """The filtered dim of each fact's own id of a slot: (n,)."""
     ranks = []
     for batch in facts.split(EVALUATION_BATCH):
         scores = model.against(slot, *batch.T)

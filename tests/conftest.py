@@ -11,8 +11,8 @@ import torch
 from hypothesis import settings
 
 from recollect import EpisodicGraph, Facts, dataset
-from recollect.cli import main
-from recollect.models import FORMS, MODELS, TensorModel
+from recollect.cli.main import main
+from recollect.models.tensor_model import FORMS, MODELS, Dims, TensorModel
 
 # a busy machine is no failure; the default search stays the same on every run
 settings.register_profile("recollect", deadline=None, derandomize=True)
@@ -21,6 +21,18 @@ settings.load_profile("recollect")
 SIZES = {"entity": 5, "predicate": 3, "time": 4}
 FORMED = [(name, form) for name, model in MODELS.items() for form in FORMS if model.has_form(form)]
 ALONE = [(name, form) for name, form in FORMED if form != "both"]  # of one equation
+
+# where an equation joins axes of several kinds, they share one rank
+UNEQUAL = {
+    ("tucker", "episodic"): Dims.of(3, predicate=2, time=4),
+    ("tucker", "semantic"): Dims.of(3, predicate=2),
+    ("tree", "episodic"): Dims.of(3, predicate=2, time=4),
+    ("tree", "semantic"): Dims.of(3, predicate=2),
+    ("cont", "episodic"): Dims.of(3, predicate=2),
+    ("cont", "both"): Dims.of(3, predicate=2),
+    ("tucker", "both"): Dims.of(3, predicate=2, time=4),
+    ("tree", "both"): Dims.of(3, predicate=2, time=4),
+}
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -75,13 +87,13 @@ def random_facts(n: int, sizes: dict[str, int] = SIZES, seed: int = 0) -> Facts:
 def random_model(
     name: str,
     form: str,
-    rank: object = 4,
+    dim: object = 4,
     dtype: torch.dtype = torch.float64,
     sizes: dict[str, int] = SIZES,
     **built: object,
 ) -> TensorModel:
     """A model whose weights are far from zero, so that a wrong term shows."""
-    model = MODELS[name](sizes, rank, form=form, dtype=dtype, generator=generator(1), **built)
+    model = MODELS[name](sizes, dim, form=form, dtype=dtype, generator=generator(1), **built)
     g = generator(2)
     with torch.no_grad():
         for parameter in model.parameters():

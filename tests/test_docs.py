@@ -14,9 +14,9 @@ import torch
 
 from conftest import SIZES, generator, own_scores, random_facts
 from recollect import current, dataset, ends, rare, starts
-from recollect.cli import main
-from recollect.indicator import Indicator
-from recollect.models import TensorModel
+from recollect.cli.main import main
+from recollect.models.equation import Equation
+from recollect.models.tensor_model import TensorModel
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,7 +72,7 @@ def test_data_page(events, real_data, monkeypatch, capsys):
     assert len(commands) == 11
     for words in commands:
         # the whole of ICEWS14 takes minutes to learn
-        shortened = [*words, "--epochs", "1", "--rank", "4"] if words[1:3] == ["train", "icews14"] else words
+        shortened = [*words, "--epochs", "1", "--dim", "4"] if words[1:3] == ["train", "icews14"] else words
         monkeypatch.setattr(sys, "argv", shortened)
         with pytest.raises(SystemExit) as stopped:
             main()
@@ -96,7 +96,7 @@ def test_data_page_figures(real_data):
 
 def test_contributing_adds_a_model():
     model_code, oracle_code = blocks("CONTRIBUTING.md", "python")
-    space = {"TensorModel": TensorModel, "Indicator": Indicator, "product": product}
+    space = {"TensorModel": TensorModel, "Equation": Equation, "product": product}
     exec(compile(model_code + oracle_code, "CONTRIBUTING.md", "exec"), space)
     for form in ("episodic", "semantic"):
         model = space["Turn"](SIZES, 3, form=form, dtype=torch.float64, generator=generator())

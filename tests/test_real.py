@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from recollect import RECIPES, Learning, Recipe, read
-from recollect.known import Known
-from recollect.ranks import rank
+from recollect import RECIPES, Recipe, TrainingRun, read
+from recollect.evaluation.ranking import rank
+from recollect.graph.fact_index import FactIndex
 
 
 def test_icews14_counts(real_data):
@@ -32,7 +32,7 @@ def test_icews05_15_counts(real_data):
 def test_ranks_on_icews14_equal_loops_over_the_text_files(real_data):
     """40 test queries a slot, ranked by a loop that reads the published text and filters by itself."""
     graph = read(real_data / "icews14")
-    learning = Learning(graph, model="complex", rank=8, recipe=Recipe(epochs=1, validate_every=9))
+    learning = TrainingRun(graph, model="complex", dim=8, recipe=Recipe(epochs=1, validate_every=9))
     next(iter(learning))
     rows = {}
     for split in ("train", "valid", "test"):
@@ -43,7 +43,7 @@ def test_ranks_on_icews14_equal_loops_over_the_text_files(real_data):
     facts = graph.split("test")
     position = {row: i for i, row in enumerate(graph.table(facts).rows())}
     for at, slot in enumerate("spot"):
-        ours = rank(learning.model, facts, slot, known=Known(graph.facts, graph.sizes))
+        ours = rank(learning.model, facts, slot, known=FactIndex(graph.facts, graph.sizes))
         axis = graph.axis(slot)
         labels = list(axis.labels)
         for row in chosen:
@@ -65,7 +65,7 @@ def test_500_queries_of_a_modern_model_are_ranked_as_by_hand(real_data):
     """TNTComplEx with inverse predicates and knots, scored from its weights by hand, filtered by the published text."""
     graph = read(real_data / "icews14")
     recipe = replace(RECIPES["modern"], epochs=1, validate_every=9, batch_size=4096)
-    learning = Learning(graph, model="complex", rank=8, form="both", recipe=recipe)
+    learning = TrainingRun(graph, model="complex", dim=8, form="both", recipe=recipe)
     for _ in zip(range(6), learning, strict=False):
         pass
     rows = []
@@ -86,7 +86,7 @@ def test_500_queries_of_a_modern_model_are_ranked_as_by_hand(real_data):
     facts = graph.split("test")
     position = {row: i for i, row in enumerate(graph.table(facts).rows())}
     ranks = {
-        slot: rank(learning.model, facts, slot, known=Known(graph.facts, graph.sizes))["filtered"].ranks()
+        slot: rank(learning.model, facts, slot, known=FactIndex(graph.facts, graph.sizes))["filtered"].ranks()
         for slot in "so"
     }
     draw = random.Random(1)

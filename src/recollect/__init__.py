@@ -1,29 +1,29 @@
 """recollect: memory for knowledge graphs that change."""
 
-from recollect.episodes import aggregate, current, ends, rare, runs, split_by_time, split_randomly, starts
 from recollect.errors import UserError
-from recollect.facts import EpisodicGraph, Facts, Vocabulary
-from recollect.learning import Learning
-from recollect.memory import Memory, load
-from recollect.models import MODELS, Ranks
-from recollect.recipes import RECIPES, Recipe
-from recollect.sources import dataset
-from recollect.sources.events import EventRecipe, read_events
-from recollect.sources.exchange import write_graph
-from recollect.sources.tables import read
-from recollect.times import TimeAxis
+from recollect.graph.episodes import aggregate, current, ends, rare, runs, split_by_time, split_randomly, starts
+from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
+from recollect.graph.times import TimeAxis
+from recollect.io.datasets import dataset
+from recollect.io.events import EventRecipe, read_events
+from recollect.io.exchange import write_graph
+from recollect.io.tables import read
+from recollect.memory.memory import Memory, load
+from recollect.models.tensor_model import MODELS, Dims
+from recollect.training.recipe import RECIPES, Recipe
+from recollect.training.run import TrainingRun
 
 __all__ = [
     "MODELS",
     "RECIPES",
+    "Dims",
     "EpisodicGraph",
     "EventRecipe",
     "Facts",
-    "Learning",
     "Memory",
-    "Ranks",
     "Recipe",
     "TimeAxis",
+    "TrainingRun",
     "UserError",
     "Vocabulary",
     "aggregate",

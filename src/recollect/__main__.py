@@ -1,5 +1,5 @@
 """`python -m recollect`."""
 
-from recollect.cli import main
+from recollect.cli.main import main
 
 main()

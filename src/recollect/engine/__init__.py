@@ -1,0 +1,1 @@
+"""Compute scores and updates fast: contraction, operations, compiled kernels, row optimizers."""

@@ -1,0 +1,1 @@
+"""Rank, measure and calibrate: ranking, metrics, calibration, baselines."""

@@ -1,0 +1,1 @@
+"""What a graph is: facts, vocabularies, the time axis, the fact index, runs and splits."""

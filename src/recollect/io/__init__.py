@@ -1,0 +1,1 @@
+"""Read and write tables, raw events, datasets and export formats."""

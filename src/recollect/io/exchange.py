@@ -1,0 +1,205 @@
+"""A graph as a folder: `graph.json` beside its facts, in a format that others read; read back, it is the same graph.
+
+`graph.json` tells what the facts alone cannot: the name, the time axis, the order of splits, labels without facts,
+the graph's fingerprint, and a digest of every file and of itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from recollect.errors import UserError
+from recollect.graph.facts import EpisodicGraph, Vocabulary
+from recollect.graph.times import GRAINS, MAX_TIMES
+from recollect.io.formats import EXTRAS, FORMATS, GRAPH, RESTORE, digest_of_file, extras_of
+
+__all__ = ["FORMATS", "GRAPH", "check_format", "is_export", "read_graph", "write_graph"]
+
+VERSION = 1
+_SPLIT_NAME = re.compile(r"(?!(?:entity2id|relation2id|time2id|stat)$)[A-Za-z0-9_-]{1,100}")
+
+
+def write_graph(
+    graph: EpisodicGraph,
+    folder: str | Path,
+    format: str = "parquet",
+    about: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Export `graph` to `folder`, whole or not at all; an existing export is replaced only with `overwrite`.
+
+    The entries of `about`, such as where the graph came from, stand in `graph.json` under their own names.
+    """
+    folder = Path(folder)
+    _check(graph, format)
+
+    def fill(fresh: Path) -> None:
+        FORMATS[format].write(graph, fresh)
+        (fresh / GRAPH).write_bytes(_describe(graph, format, fresh, about or {}).encode())
+
+    try:
+        if folder.exists() and not overwrite:
+            raise UserError(f"{folder} exists; choose another place or overwrite it (overwrite=True, --force)")
+        if folder.exists() and not is_export(folder):
+            raise UserError(f"{folder} exists and is no exported graph, so it is not replaced; choose another place")
+        _fill_whole(folder.resolve(), fill)
+    except UnicodeEncodeError as error:
+        raise UserError(f"{graph.name!r} cannot be written as UTF-8 ({error}); rename what holds that") from error
+    except OSError as error:
+        raise UserError(f"{error.filename or folder}: cannot be written ({error.strerror or error})") from error
+
+
+def read_graph(folder: Path) -> EpisodicGraph:
+    """The graph that `write_graph` exported to `folder`, its fingerprint checked.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from recollect.graph.facts import Facts
+    >>> from recollect.graph.times import TimeAxis
+    >>> people, verbs = Vocabulary("entity", ("Ann", "Bob")), Vocabulary("predicate", ("knows",))
+    >>> graph = EpisodicGraph(people, verbs, TimeAxis("year", 1999, 3), {"train": Facts.of([(0, 0, 1, 2)])})
+    >>> with TemporaryDirectory() as place:
+    ...     write_graph(graph, Path(place) / "export", "nquads")
+    ...     read_graph(Path(place) / "export").fingerprint == graph.fingerprint
+    True
+    """
+    try:
+        about = _read_about(folder)
+        if missing := [name for name in about["files"] if not (folder / name).is_file()]:
+            raise UserError(f"{folder / missing[0]} is missing, so this export is incomplete; {RESTORE}")
+        graph = FORMATS[about["format"]].read(folder, about)
+        if graph.fingerprint != about["fingerprint"]:
+            changed = [name for name, digest in about["files"].items() if digest_of_file(folder / name) != digest]
+            raise UserError(
+                f"{folder / (changed or [GRAPH])[0]}: this was changed after the export, for the facts are not those "
+                f"that were exported (their fingerprint differs); {RESTORE}"
+            )
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"{error.filename or folder}: cannot be read ({error.strerror or error})") from error
+    except (pl.exceptions.PolarsError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"{folder / GRAPH}: no export is like this ({reason}); {RESTORE}") from error
+    return graph
+
+
+def check_format(format: str) -> None:
+    if format not in FORMATS:
+        raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder holds an exported graph; other tools have files called graph.json too."""
+    file = folder / GRAPH
+    return file.is_file() and b'"recollect"' in file.read_bytes()
+
+
+def _fill_whole(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Fill a fresh folder beside `folder`, then let it take that place."""
+    fresh, old = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "old"))
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        fill(fresh)
+        for file in fresh.iterdir():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+        fresh.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+
+
+def _check(graph: EpisodicGraph, format: str) -> None:
+    """Refuse what would not come back as it is."""
+    check_format(format)
+    for split, facts in graph.splits.items():
+        if not _SPLIT_NAME.fullmatch(split):
+            raise UserError(f"a split called {split!r} cannot be exported; wanted a word such as train, valid or test")
+        if not FORMATS[format].extras and (extras := extras_of(facts)):
+            raise UserError(
+                f"{format} cannot say the {extras[0]} of a fact, which {split} tells; use rdf-star or parquet"
+            )
+        if facts.weight is not None and facts.weight.isnan().any():
+            raise UserError(f"{split} has a weight that is not a number; wanted numbers from 0")
+    for vocabulary in (graph.entities, graph.predicates):
+        if vocabulary.labels != Vocabulary.of(vocabulary.kind, vocabulary.labels).labels:
+            raise UserError(f"the {vocabulary.kind} labels are not in code point order; make them by Vocabulary.of")
+
+
+def _describe(graph: EpisodicGraph, format: str, folder: Path, about: Mapping[str, Any]) -> str:
+    """The text of `graph.json`, with the digests of the files beside it and its own."""
+    facts = graph.facts
+    own = {
+        "recollect": VERSION,
+        "format": format,
+        "name": graph.name,
+        "rows": dict(graph.rows),
+        "duplicates": graph.duplicates,
+        "dropped": dict(graph.dropped),
+        "times": asdict(graph.times),
+        "splits": {
+            split: {"facts": len(part)} | {extra: extra in extras_of(part) for extra in EXTRAS}
+            for split, part in graph.splits.items()
+        },
+        "unused": {
+            "entity": _unused(graph.entities, torch.cat([facts.s, facts.o])),
+            "predicate": _unused(graph.predicates, facts.p),
+        },
+        "fingerprint": graph.fingerprint,
+        "files": {file.name: digest_of_file(file) for file in sorted(folder.iterdir())},
+    }
+    if taken := sorted({*own, "digest"} & about.keys()):
+        raise UserError(f"{GRAPH} has an entry {taken[0]!r} of its own; call yours something else")
+    try:
+        full = json.loads(json.dumps(own | dict(sorted(about.items())), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{GRAPH} cannot hold what was given ({error}); give plain text, numbers and lists") from error
+    return json.dumps(full | {"digest": _digest(full)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
+    file = folder / GRAPH
+    if not file.is_file():
+        raise UserError(f"{folder}: not an exported graph, for it has no {GRAPH}; give a folder that has one")
+    try:
+        about = dict(json.loads(file.read_bytes()))
+        version, digest = about["recollect"], about.pop("digest", None)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise UserError(f"{file}: not readable as the description of a graph; {RESTORE}") from error
+    if version != VERSION:
+        raise UserError(f"{file}: version {version!r}; this recollect reads version {VERSION}: use a matching one")
+    if digest != _digest(about):
+        raise UserError(f"{file}: the content is not what was exported (its digest differs); {RESTORE}")
+    if about["format"] not in FORMATS:
+        raise UserError(f"{file}: unknown format {about['format']!r}; this recollect reads {', '.join(FORMATS)}")
+    if about["times"]["grain"] not in GRAINS or not 0 <= about["times"]["size"] <= MAX_TIMES:
+        raise UserError(f"{file}: there is no time axis like {about['times']}; {RESTORE}")
+    if unsafe := [split for split in about["splits"] if not _SPLIT_NAME.fullmatch(split)]:
+        raise UserError(f"{file}: no export has a split called {unsafe[0]!r}; {RESTORE}")
+    return about
+
+
+def _unused(vocabulary: Vocabulary, ids: Tensor) -> list[str]:
+    return vocabulary.take((torch.bincount(ids, minlength=len(vocabulary)) == 0).nonzero()[:, 0])
+
+
+def _digest(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""The memory: recall, know, projection, bundle."""

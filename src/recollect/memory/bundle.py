@@ -1,0 +1,190 @@
+"""A trained memory as a directory, and an unfinished run as one file; both appear whole or not at all.
+
+A bundle holds `weights.safetensors`, `memory.json`, `entities`, `predicates`, `times` and `facts.parquet`.
+It is written beside its place, flushed, and renamed; every file's digest is in `memory.json`, which
+carries its own. Nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from recollect.errors import UserError
+from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary
+from recollect.graph.times import GRAINS, TimeAxis
+from recollect.io.atomic import fresh_folder, sync, write_tensors
+
+FORMAT = 1
+WEIGHTS, ABOUT = "weights.safetensors", "memory.json"
+ENTITIES, PREDICATES, TIMES, FACTS = "entities.parquet", "predicates.parquet", "times.parquet", "facts.parquet"
+TABLES = (ENTITIES, PREDICATES, TIMES, FACTS)
+
+
+def write_bundle(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    graph: EpisodicGraph,
+    about: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write a bundle to `path`; an existing one is replaced only with `overwrite`."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; choose another place or overwrite it (overwrite=True, --force)")
+    if path.exists() and not (path / ABOUT).is_file():
+        raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
+    path = path.resolve()
+    temporary, old = fresh_folder(path), _aside(path)
+    if old.exists() and not path.exists():  # a replacement was cut off between its two renames
+        old.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+    try:
+        _write_files(temporary, weights, graph, about)
+        if path.exists():
+            path.rename(old)
+        temporary.rename(path)
+        sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
+
+
+def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str, Any]]:
+    """Weights, graph and description of a bundle, after every digest has been checked."""
+    if not path.exists() and _aside(path).exists():
+        path = _aside(path)  # a replacement was cut off between its two renames: this is what was replaced
+    about = _read_about(path)
+    for name in (WEIGHTS, *TABLES):
+        file = path / name
+        if not file.is_file():
+            raise UserError(f"{path}: {name} is missing, so this memory is incomplete; restore it or train again")
+        if _digest(file) != about["files"].get(name):
+            raise UserError(
+                f"{file}: the content is not what was saved (its digest differs); restore it or train again"
+            )
+    try:
+        weights = safetensors.torch.load_file(path / WEIGHTS)
+        graph = _read_graph(path, about)
+    except (
+        safetensors.SafetensorError,
+        pl.exceptions.PolarsError,
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+    ) as error:
+        raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
+    return weights, graph, about
+
+
+def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> None:
+    write_tensors(folder / WEIGHTS, weights)
+    frames = (
+        pl.DataFrame({"label": graph.entities.labels}, schema={"label": pl.String}),
+        pl.DataFrame({"label": graph.predicates.labels}, schema={"label": pl.String}),
+        pl.DataFrame({"label": graph.times.labels}, schema={"label": pl.String}),
+        pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()]),
+    )
+    for name, frame in zip(TABLES, frames, strict=True):
+        frame.write_parquet(folder / name)
+    data = {
+        "name": graph.name,
+        "fingerprint": graph.fingerprint,
+        "duplicates": graph.duplicates,
+        "times": asdict(graph.times),
+    }
+    full = {"format": FORMAT, **about, "data": data, "splits": list(graph.splits)}
+    full["files"] = {name: _digest(folder / name) for name in (WEIGHTS, *TABLES)}
+    full["digest"] = _digest_of(full)
+    (folder / ABOUT).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name in (WEIGHTS, *TABLES, ABOUT):
+        sync(folder / name)
+    sync(folder)
+
+
+def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
+    columns: dict[str, Any] = {slot: facts.column(slot).numpy() for slot in SLOTS}
+    value = None if facts.value is None else facts.value.numpy()
+    weight = None if facts.weight is None else facts.weight.numpy()
+    return pl.DataFrame(columns).with_columns(
+        split=pl.lit(split),
+        value=pl.lit(None, pl.Boolean) if value is None else pl.Series(value),
+        weight=pl.lit(None, pl.Float32) if weight is None else pl.Series(weight),
+    )
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise UserError(f"{path}: no such memory; give a directory that `recollect train --out` or Memory.save wrote")
+    file = path / ABOUT
+    if not file.is_file():
+        raise UserError(f"{path}: not a memory, for it has no {ABOUT}; give a directory that was saved as one")
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        given, files = about.pop("digest"), about["files"]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise UserError(f"{file}: not readable as the description of a memory; restore it or train again") from error
+    if about.get("format") != FORMAT:
+        raise UserError(
+            f"{file}: format {about.get('format')!r}; this version reads format {FORMAT}: use a matching one"
+        )
+    if given != _digest_of(about) or not isinstance(files, dict):
+        raise UserError(f"{file}: the content is not what was saved (its digest differs); restore it or train again")
+    return dict(about)
+
+
+def _read_graph(path: Path, about: Mapping[str, Any]) -> EpisodicGraph:
+    data = about["data"]
+    times = TimeAxis(**data["times"])
+    if times.grain not in GRAINS or times.labels != _read_labels(path / TIMES):
+        raise ValueError("its times are not those it was trained on")
+    frame = pl.read_parquet(path / FACTS)
+    splits = {name: _read_facts(frame.filter(pl.col("split") == name)) for name in about["splits"]}
+    entities = Vocabulary("entity", tuple(_read_labels(path / ENTITIES)))
+    predicates = Vocabulary("predicate", tuple(_read_labels(path / PREDICATES)))
+    graph = EpisodicGraph(entities, predicates, times, splits, data["name"], data["duplicates"])
+    if graph.fingerprint != data["fingerprint"]:
+        raise ValueError("its facts are not those it was trained on")
+    return graph
+
+
+def _read_labels(file: Path) -> list[str]:
+    return pl.read_parquet(file)["label"].to_list()
+
+
+def _read_facts(frame: pl.DataFrame) -> Facts:
+    columns = [torch.from_numpy(frame[slot].to_numpy(writable=True)) for slot in SLOTS]
+    value = weight = None
+    if frame.height and frame["value"].null_count() == 0:
+        value = torch.tensor(frame["value"].to_list())
+    if frame.height and frame["weight"].null_count() == 0:
+        weight = torch.from_numpy(frame["weight"].to_numpy(writable=True))
+    return Facts(Facts.from_columns(*columns).ids, value, weight)
+
+
+def _aside(path: Path) -> Path:
+    """Where a bundle stands while another takes its place."""
+    return path.with_name(f".{path.name}.old")
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _digest_of(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True, allow_nan=False).encode()).hexdigest()

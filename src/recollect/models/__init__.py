@@ -1,0 +1,1 @@
+"""Models as multilinear equations: notation, zoo, tensor model, time knots."""

@@ -1,0 +1,1 @@
+"""Train a model: recipe, losses, negatives, sampler, trainer, run."""

@@ -1,0 +1,115 @@
+"""Calibration: probabilities that mean what they say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conftest import SIZES, generator, random_facts
+from recollect.evaluation import metrics
+from recollect.evaluation.metrics import UNCALIBRATED, Sample, calibrate, platt, reliability, sample_candidates
+from recollect.graph.fact_index import FactIndex
+from recollect.models.tensor_model import MODELS
+
+
+def drawn(a: float, b: float, n: int = 40_000) -> Sample:
+    """Candidates that are true with probability σ(aθ + b)."""
+    g = generator(3)
+    score = torch.randn(n, generator=g, dtype=torch.float64) * 3
+    truth = torch.rand(n, generator=g, dtype=torch.float64) < torch.sigmoid(a * score + b)
+    return Sample(score, truth, torch.ones(n, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.0, 0.0), (0.3, -2.0), (2.5, 1.0)])
+def test_platt_finds_the_truth(a, b):
+    fit = platt(drawn(a, b))
+    assert fit == pytest.approx((a, b), abs=0.08)
+
+
+def test_weights_stand_for_candidates():
+    sample = drawn(0.5, -1.0, 4000)
+    weight = 1 + (torch.arange(4000) % 3).double()
+    repeated = torch.arange(4000).repeat_interleave(weight.long())
+    doubled = Sample(sample.score[repeated], sample.truth[repeated], torch.ones(len(repeated), dtype=torch.float64))
+    assert platt(Sample(sample.score, sample.truth, weight)) == pytest.approx(platt(doubled), abs=0.02)
+
+
+def test_platt_keeps_the_order_and_stays_finite():
+    score = torch.linspace(-5, 5, 100, dtype=torch.float64)
+    ones = torch.ones(100, dtype=torch.float64)
+    a, b = platt(Sample(score, score > 0, ones))
+    assert 0 < a < 1e3
+    assert abs(b) < 1e3
+    a, b = platt(Sample(score, score < 0, ones))  # worse than chance: the prior, never the reverse order
+    assert a == 0
+    assert torch.sigmoid(torch.tensor(b)).item() == pytest.approx(0.5, abs=0.01)
+    a, b = platt(Sample(torch.zeros_like(score), score > 0, ones))
+    assert abs(a) < 1e-6
+
+
+def test_platt_of_next_to_nothing():
+    one = torch.ones(1, dtype=torch.float64)
+    assert platt(Sample(one, one > 0, one)) == (1.0, 0.0)
+    a, b = platt(Sample(torch.cat([one, -one]), torch.tensor([True, False]), torch.cat([one, one])))
+    assert 0 < a < 100
+    assert abs(b) < 100
+
+
+def test_reliability_by_hand():
+    sample = Sample(
+        torch.zeros(4), torch.tensor([True, False, False, False]), torch.tensor([1.0, 1.0, 1.0, 1.0]).double()
+    )
+    report = reliability(torch.tensor([0.95, 0.05, 0.05, 0.25], dtype=torch.float64), sample)
+    assert report["brier"] == pytest.approx((0.05**2 + 0.05**2 + 0.05**2 + 0.25**2) / 4)
+    assert report["expected_error"] == pytest.approx((0.05 + 0.05 * 2 + 0.25) / 4)
+    assert [row["from"] for row in report["bins"]] == [0.0, 0.2, 0.9]
+    assert report["bins"][0] == {"from": 0.0, "predicted": pytest.approx(0.05), "observed": 0.0, "candidates": 2}
+
+
+def test_calibrated_probabilities_are_better_and_sum_to_the_answers():
+    """On the candidates it was fitted to, it lowers the log loss, and probabilities sum to the true ones."""
+    facts = random_facts(60)
+    model = MODELS["tucker"](SIZES, 3, dtype=torch.float64, generator=generator())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=generator(9))
+    known = FactIndex(facts, SIZES)
+    calibration = calibrate(model, facts, known=known, slots="spot", generator=generator())
+    for slot in "spot":
+        sample = sample_candidates(model, facts, slot, known=known, generator=generator())
+        before = reliability(UNCALIBRATED.probability(sample.score, slot), sample)
+        probability = calibration.probability(sample.score, slot)
+        after = reliability(probability, sample)
+        assert after["log_loss"] < before["log_loss"]
+        weight = sample.weight / sample.weight.sum()
+        assert (weight * probability).sum().item() == pytest.approx((weight * sample.truth).sum().item(), abs=0.03)
+
+
+def test_sampled_candidates_are_unknown_and_stand_for_all_unknown(monkeypatch):
+    facts = random_facts(30)
+    known = FactIndex(facts, SIZES)
+
+    class Identity:
+        """The score of a candidate is its id, so that ids can be read back."""
+
+        def score_against(self, facts, slot, candidates=None):
+            return torch.arange(5.0).expand(len(facts), 5) if candidates is None else candidates.double()
+
+    monkeypatch.setattr(metrics, "ALL_OF", 1)
+    sample = sample_candidates(Identity(), facts, "o", known=known, generator=generator(), count=8)
+    facts = facts[torch.randperm(30, generator=generator())]  # the order in which they were taken
+    ids = sample.score.reshape(30, 9).long()
+    weight = sample.weight.reshape(30, 9)
+    assert ids[:, 0].tolist() == facts.o.tolist()
+    rows, _ = known.find(facts, "o")
+    answers = torch.bincount(rows, minlength=30)
+    unknown = SIZES["entity"] - answers
+    assert weight[:, 0].tolist() == answers.tolist()
+    torch.testing.assert_close(weight[:, 1:].sum(dim=1), unknown.double())
+    for k in range(1, 9):
+        assert not known.contains(facts.with_slot("o", ids[:, k]))[unknown > 0].any()
+    monkeypatch.undo()
+    everything = sample_candidates(Identity(), facts, "o", known=known, generator=generator())
+    assert set(everything.weight[~everything.truth].tolist()) == {1.0}
+    assert everything.weight[everything.truth].sum() == answers.sum()
+    assert len(everything.score) == 30 + int(unknown.sum())

@@ -1,0 +1,144 @@
+"""Calendar labels and bins."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import TimeAxis, UserError
+from recollect.graph.times import GRAINS, moment, natural_grain, time_bin
+
+CALENDAR = GRAINS[:-1]
+FORMATS = {"year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d", "hour": "%Y-%m-%dT%H"}
+MOMENTS = st.datetimes(datetime(1000, 1, 8), datetime(2999, 12, 24))
+
+
+@pytest.mark.parametrize("grain", CALENDAR)
+@given(at=MOMENTS)
+def test_a_bin_has_the_label_that_strftime_gives(grain, at):
+    number = time_bin(at.isoformat(), grain)
+    axis = TimeAxis(grain, number, 1)
+    assert axis.label(0) == at.strftime(FORMATS[grain])
+    assert axis.index(axis.label(0)) == 0
+    assert axis.index(at) == 0
+
+
+@pytest.mark.parametrize("grain", CALENDAR)
+@given(at=MOMENTS, days=st.integers(0, 3000))
+def test_bins_are_in_order_and_without_gaps(grain, at, days):
+    later = at + timedelta(days=days) if at.year < 2900 else at
+    first, last = time_bin(at.isoformat(), grain), time_bin(later.isoformat(), grain)
+    labels = TimeAxis.spanning(grain, [first, last]).labels
+    assert labels == sorted(set(labels))
+    assert labels[0] == at.strftime(FORMATS[grain])
+    assert labels[-1] == later.strftime(FORMATS[grain])
+    if days < 800:
+        walked = {(at + timedelta(days=d)).strftime(FORMATS[grain]) for d in range((later - at).days + 1)}
+        if grain != "hour":
+            assert set(labels) == walked
+
+
+def test_a_week_belongs_to_the_year_and_month_of_its_thursday():
+    assert time_bin("2015-W01", "year") == 2015  # it begins on 2014-12-29
+    assert time_bin("2015-W01", "month") == time_bin("2015-01", "month")
+
+
+def test_weeks_before_1970_start_on_monday():
+    assert time_bin("1969-12-28", "week") + 1 == time_bin("1969-12-29", "week") == time_bin("1970-01-04", "week")
+
+
+@pytest.mark.parametrize(
+    ("label", "grain"),
+    [
+        ("2014", "year"),
+        ("2014-03", "month"),
+        ("2014/03", "month"),
+        ("2014-W10", "week"),
+        ("2014-03-05", "day"),
+        ("2014/3/5", "day"),
+        ("20140305", "day"),
+        ("2014-03-05T13", "hour"),
+        ("2014-03-05 13:30:00.000000", "hour"),
+        ("2014-03-05T23:30:00-02:00", "hour"),
+    ],
+)
+def test_forms_of_dates(label, grain):
+    assert moment(label)[1] == grain
+
+
+def test_time_zones_become_utc():
+    assert moment("2014-03-05T23:30:00-02:00")[0] == datetime(2014, 3, 6, 1, 30)
+
+
+@pytest.mark.parametrize(
+    "label", ["", "soon", "2014-13", "2014-02-30", "0000", "2014-W60", "12:30", "2014-1-2-3", "٢٠١٤"]
+)
+def test_unreadable_dates(label):
+    assert moment(label) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "grain"),
+    [
+        (["1999", "2014"], "year"),
+        (["0", "1", "71"], "ordinal"),
+        (["3", "2014"], "ordinal"),
+        (["0", "24", "4368"], "ordinal"),
+        (["20140305", "20140306"], "day"),
+        (["201312", "201401"], "month"),
+        (["201312", "201413"], "ordinal"),
+        (["2014-03-05", "2014-03"], "day"),
+        (["2014-03-05T00:00:00", "2014-03-06T00:00:00"], "day"),
+        (["2014-03-05T00:00:00", "2014-03-06T11:00:00"], "hour"),
+        (["2014-03-05", "soon"], "day"),
+        (["soon"], "day"),
+        ([], "day"),
+    ],
+)
+def test_natural_grain(labels, grain):
+    assert natural_grain(labels) == grain
+
+
+@pytest.mark.parametrize(
+    ("end", "grain", "last"),
+    [
+        ("2014-04", "month", "2014-03"),
+        ("2014-04-01", "month", "2014-03"),
+        ("2014-04-02", "month", "2014-04"),
+        ("2014", "year", "2013"),
+        ("2014-03-05", "day", "2014-03-04"),
+        ("2014-03-05T13", "hour", "2014-03-05T12"),
+        ("7", "ordinal", "6"),
+        ("2015-W01", "year", "2014"),
+        ("2015-W02", "year", "2015"),
+    ],
+)
+def test_the_last_bin_before_an_end(end, grain, last):
+    assert time_bin(end, grain, before=True) == time_bin(last, grain)
+
+
+def test_ordinals_advance_by_their_common_step():
+    axis = TimeAxis.spanning("ordinal", [0, 48, 24, 4368])
+    assert (axis.step, len(axis), axis.labels[:3]) == (24, 183, ["0", "24", "48"])
+    assert axis.index("48") == axis.index(48) == 2
+    with pytest.raises(UserError, match="time '50' is not on this axis; it runs from 0 to 4368"):
+        axis.index("50")
+
+
+def test_an_axis_takes_finer_labels_and_refuses_coarser_and_outer_ones():
+    axis = TimeAxis.spanning("month", [time_bin(label, "month") for label in ("2014-01", "2014-12")])
+    assert axis.index("2014-12-25") == axis.index(date(2014, 12, 1)) == 11
+    with pytest.raises(UserError, match="cannot read time '2014' as a month; write it like '2014-01'"):
+        axis.index("2014")
+    with pytest.raises(UserError, match="time '2015-01' is not on this axis; it runs from 2014-01 to 2014-12"):
+        axis.index("2015-01")
+    with pytest.raises(UserError, match="cannot read time 'soon'"):
+        axis.index("soon")
+
+
+def test_an_axis_too_long_is_refused():
+    with pytest.raises(UserError, match="span 1,000,000,001 steps"):
+        TimeAxis.spanning("ordinal", [0, 1, 10**9])
