@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recollect import EpisodicGraph, Facts, TrainingRun, dataset
-from recollect.engine.parallel import keep_freed_memory
+from recollect.cli.allocator import keep_freed_memory
 from recollect.evaluation.metrics import summarise
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex

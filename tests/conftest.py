@@ -12,26 +12,33 @@ from hypothesis import settings
 
 from recollect import EpisodicGraph, Facts, dataset
 from recollect.cli.main import main
-from recollect.models.tensor_model import FORMS, MODELS, Dims, TensorModel
+from recollect.models.config import ModelConfig
+from recollect.models.tensor_model import TensorModel
+from recollect.models.zoo import MODELS, build_model
 
 # a busy machine is no failure; the default search stays the same on every run
 settings.register_profile("recollect", deadline=None, derandomize=True)
 settings.load_profile("recollect")
 
 SIZES = {"entity": 5, "predicate": 3, "time": 4}
-FORMED = [(name, form) for name, model in MODELS.items() for form in FORMS if model.has_form(form)]
+FORMED = [
+    (name, form)
+    for name, model in MODELS.items()
+    for form in ("episodic", "semantic", "both")
+    if all(model.has_form(part) for part in (("episodic", "semantic") if form == "both" else (form,)))
+]
 ALONE = [(name, form) for name, form in FORMED if form != "both"]  # of one equation
 
 # where an equation joins axes of several kinds, they share one rank
 UNEQUAL = {
-    ("tucker", "episodic"): Dims.of(3, predicate=2, time=4),
-    ("tucker", "semantic"): Dims.of(3, predicate=2),
-    ("tree", "episodic"): Dims.of(3, predicate=2, time=4),
-    ("tree", "semantic"): Dims.of(3, predicate=2),
-    ("cont", "episodic"): Dims.of(3, predicate=2),
-    ("cont", "both"): Dims.of(3, predicate=2),
-    ("tucker", "both"): Dims.of(3, predicate=2, time=4),
-    ("tree", "both"): Dims.of(3, predicate=2, time=4),
+    ("tucker", "episodic"): {"dim": 3, "predicate_dim": 2, "time_dim": 4},
+    ("tucker", "semantic"): {"dim": 3, "predicate_dim": 2},
+    ("tree", "episodic"): {"dim": 3, "predicate_dim": 2, "time_dim": 4},
+    ("tree", "semantic"): {"dim": 3, "predicate_dim": 2},
+    ("cont", "episodic"): {"dim": 3, "predicate_dim": 2},
+    ("cont", "both"): {"dim": 3, "predicate_dim": 2},
+    ("tucker", "both"): {"dim": 3, "predicate_dim": 2, "time_dim": 4},
+    ("tree", "both"): {"dim": 3, "predicate_dim": 2, "time_dim": 4},
 }
 
 
@@ -84,16 +91,17 @@ def random_facts(n: int, sizes: dict[str, int] = SIZES, seed: int = 0) -> Facts:
     return Facts.from_columns(*columns)
 
 
+def model_config(name: str, form: str, dim: int = 4, **options: object) -> ModelConfig:
+    """Return the config of a model; the form "both" is an episodic model with a static part."""
+    structure = {"form": "episodic", "static": True} if form == "both" else {"form": form}
+    return ModelConfig(model=name, dim=dim, **structure, **options)
+
+
 def random_model(
-    name: str,
-    form: str,
-    dim: object = 4,
-    dtype: torch.dtype = torch.float64,
-    sizes: dict[str, int] = SIZES,
-    **built: object,
+    name: str, form: str, dim: int = 4, dtype: str = "float64", sizes: dict[str, int] = SIZES, **options: object
 ) -> TensorModel:
-    """A model whose weights are far from zero, so that a wrong term shows."""
-    model = MODELS[name](sizes, dim, form=form, dtype=dtype, generator=generator(1), **built)
+    """Return a model whose weights are far from zero, so that a wrong term shows."""
+    model = build_model(model_config(name, form, dim, dtype=dtype, **options), sizes, generator=generator(1))
     g = generator(2)
     with torch.no_grad():
         for parameter in model.parameters():

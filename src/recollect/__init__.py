@@ -9,18 +9,19 @@ from recollect.io.events import EventRecipe, read_events
 from recollect.io.exchange import write_graph
 from recollect.io.tables import read
 from recollect.memory.memory import Memory, load
-from recollect.models.tensor_model import MODELS, Dims
+from recollect.models.config import ModelConfig
+from recollect.models.zoo import MODELS
 from recollect.training.recipe import RECIPES, Recipe
 from recollect.training.run import TrainingRun
 
 __all__ = [
     "MODELS",
     "RECIPES",
-    "Dims",
     "EpisodicGraph",
     "EventRecipe",
     "Facts",
     "Memory",
+    "ModelConfig",
     "Recipe",
     "TimeAxis",
     "TrainingRun",

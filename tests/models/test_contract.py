@@ -6,17 +6,21 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from conftest import FORMED, SIZES, UNEQUAL, generator, own_scores, random_facts, random_model
+from conftest import FORMED, SIZES, UNEQUAL, generator, model_config, own_scores, random_facts, random_model
 from oracles import ORACLES
-from recollect import Dims, Facts, Memory, Recipe, UserError, dataset, load
+from recollect import Facts, Memory, Recipe, UserError, dataset, load
 from recollect.graph.facts import KINDS
-from recollect.models import tensor_model as models_module
-from recollect.models.tensor_model import MODELS
+from recollect.models import scoring
+from recollect.models.zoo import build_model, parameter_count
 
 EACH = pytest.mark.parametrize(("name", "form"), FORMED)
 DIRECTED = pytest.mark.parametrize(
     ("name", "form", "slot"), [(n, f, s) for n, f in FORMED for s in ("spo" if f == "semantic" else "spot")]
 )
+
+
+def structure(form: str) -> dict:
+    return {"static": True} if form == "both" else {"form": form}
 
 
 def as_lists(model: torch.nn.Module) -> dict:
@@ -41,8 +45,8 @@ def loop_times(knots: list, times: int, spacings: list[int]) -> list:
 
 def loop_scores(name: str, form: str, model: torch.nn.Module, facts: Facts) -> torch.Tensor:
     weights = as_lists(model)
-    if "levels" in model.spec():
-        weights["time"] = loop_times(weights["time"], model.sizes["time"], model.spec()["levels"])
+    if model.knots is not None:
+        weights["time"] = loop_times(weights["time"], model.sizes["time"], model.config.time_levels)
     rows = facts.ids.tolist()
     scores = [0.0] * len(rows)
     if form != "semantic":
@@ -54,18 +58,17 @@ def loop_scores(name: str, form: str, model: torch.nn.Module, facts: Facts) -> t
 
 
 @EACH
-@pytest.mark.parametrize("rank", [1, 4, 5])
-def test_score_is_the_papers_equation_in_loops(name, form, rank):
-    model, facts = random_model(name, form, rank), random_facts(12)
+@pytest.mark.parametrize("dim", [1, 4, 5])
+def test_score_is_the_papers_equation_in_loops(name, form, dim):
+    model, facts = random_model(name, form, dim), random_facts(12)
     torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
 
 
 @pytest.mark.parametrize(("name", "form"), UNEQUAL)
-def test_score_with_unequal_ranks_is_the_equation_in_loops(name, form):
-    ranks = UNEQUAL[name, form]
-    model, facts = random_model(name, form, ranks), random_facts(12)
+def test_score_with_unequal_dims_is_the_equation_in_loops(name, form):
+    model, facts = random_model(name, form, **UNEQUAL[name, form]), random_facts(12)
     torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
-    for slot in model.indicator.slots:
+    for slot in model.slots:
         torch.testing.assert_close(own_scores(model, facts, slot), model.score(facts))
 
 
@@ -102,7 +105,7 @@ def test_facts_scored_in_pieces_are_the_same(name, form, slot, monkeypatch):
     each = torch.randint(SIZES[KINDS[slot]], (9, 4), generator=generator(3))
     with torch.no_grad():
         whole, some = model.score_against(facts, slot), model.score_against(facts, slot, each)
-        monkeypatch.setattr(models_module, "WORK_BYTES", 1)
+        monkeypatch.setattr(scoring, "PIECE_BYTES", 1)
         torch.testing.assert_close(model.score_against(facts, slot), whole)
         torch.testing.assert_close(model.score_against(facts, slot, each), some)
 
@@ -145,9 +148,9 @@ def test_parameter_counts_are_the_papers(name, form):
         expected += {"distmult": np_ * r + r, "hole": np_ * r, "complex": 2 * np_ * r}.get(name, 0)
         expected += {"tree": 2 * r**2, "cont": r**3, "tucker": r**3}.get(name, 0)
     sizes = {"entity": ne, "predicate": np_, "time": nt}
-    ranks = Dims.of(r, time=rt)
-    assert MODELS[name].parameter_count(sizes, ranks, form) == expected
-    assert sum(p.numel() for p in MODELS[name](sizes, ranks, form=form).parameters()) == expected
+    config = model_config(name, form, r, time_dim=rt)
+    assert parameter_count(config, sizes) == expected
+    assert sum(p.numel() for p in build_model(config, sizes).parameters()) == expected
 
 
 @DIRECTED
@@ -186,7 +189,7 @@ class Both(torch.nn.Module):
 @EACH
 def test_float32_agrees_with_float64(name, form):
     wide = random_model(name, form)
-    narrow = MODELS[name](SIZES, 4, form=form)
+    narrow = build_model(model_config(name, form), SIZES)
     narrow.load_state_dict({key: value.float() for key, value in wide.state_dict().items()})
     facts = random_facts(12)
     scores = narrow.score(facts)
@@ -196,7 +199,7 @@ def test_float32_agrees_with_float64(name, form):
 
 @EACH
 def test_xavier_bounds_and_seed(name, form):
-    first, second = (MODELS[name](SIZES, 8, form=form, generator=generator(5)) for _ in range(2))
+    first, second = (build_model(model_config(name, form, 8), SIZES, generator=generator(5)) for _ in range(2))
     for (_, a), (_, b) in zip(first.named_parameters(), second.named_parameters(), strict=True):
         assert torch.equal(a, b)
         rows, rest = (a.shape[0], a[0].numel()) if a.dim() > 1 else (1, a.numel())
@@ -207,7 +210,7 @@ def test_xavier_bounds_and_seed(name, form):
 @EACH
 def test_save_and_load_are_exact(name, form, tmp_path):
     graph = dataset("world", countries=4, years=1)
-    memory = Memory.learn(graph, model=name, dim=3, form=form, recipe=Recipe(epochs=1))
+    memory = Memory.learn(graph, model=name, dim=3, **structure(form), recipe=Recipe(epochs=1))
     memory.save(tmp_path / "m")
     again = load(tmp_path / "m")
     for key, value in memory.model.state_dict().items():
@@ -216,7 +219,7 @@ def test_save_and_load_are_exact(name, form, tmp_path):
     assert again.calibration == memory.calibration
     assert again.about == memory.about
     facts = graph.split("test")
-    for slot in memory.model.indicator.slots:
+    for slot in memory.model.slots:
         assert torch.equal(memory.model.score_against(facts, slot), again.model.score_against(facts, slot))
 
 
@@ -229,24 +232,24 @@ def test_the_expected_forms_exist():
 
 
 @pytest.mark.parametrize(("name", "form"), [("rescal", "episodic"), ("rescal", "both")])
-def test_a_missing_form_is_told(name, form):
-    with pytest.raises(UserError, match=f"has no {form} form; models that have one: "):
-        MODELS[name](SIZES, 2, form=form)
+def test_a_missing_form_is_refused(name, form):
+    with pytest.raises(UserError, match="Rescal has no episodic form; it has semantic"):
+        build_model(model_config(name, form), SIZES)
 
 
 @pytest.mark.parametrize("name", ["distmult", "hole", "complex"])
-def test_one_rank_where_the_equation_joins_all_axes(name):
-    with pytest.raises(UserError, match="needs one rank for entity and predicate and time"):
-        MODELS[name](SIZES, Dims.of(4, time=2))
+def test_one_dim_where_the_equation_joins_all_axes(name):
+    with pytest.raises(UserError, match="needs one dim for entity and predicate and time"):
+        build_model(model_config(name, "episodic", time_dim=2), SIZES)
 
 
 @pytest.mark.parametrize(
-    ("name", "form", "ranks"),
-    [("cont", "episodic", Dims.of(4, time=2)), ("rescal", "semantic", Dims.of(4, predicate=2))],
+    ("name", "form", "dims"),
+    [("cont", "episodic", {"time_dim": 2}), ("rescal", "semantic", {"predicate_dim": 2})],
 )
-def test_a_rank_that_the_equation_cannot_use_is_refused(name, form, ranks):
-    with pytest.raises(UserError, match="rank of its own"):
-        MODELS[name](SIZES, ranks, form=form)
+def test_a_dim_that_the_equation_cannot_use_is_refused(name, form, dims):
+    with pytest.raises(UserError, match="dim of its own"):
+        build_model(model_config(name, form, **dims), SIZES)
 
 
 def test_a_semantic_model_has_no_time_slot():
@@ -256,7 +259,7 @@ def test_a_semantic_model_has_no_time_slot():
 
 
 BUILT = pytest.mark.parametrize(
-    "built", [{"reciprocal": True}, {"levels": (0, 1, 3)}, {"reciprocal": True, "levels": (2,)}]
+    "built", [{"reciprocal": True}, {"time_levels": (0, 1, 3)}, {"reciprocal": True, "time_levels": (2,)}]
 )
 EPISODIC = pytest.mark.parametrize(("name", "form"), [(n, f) for n, f in FORMED if f != "semantic"])
 
@@ -278,9 +281,6 @@ def test_times_of_knots_and_inverse_predicates_are_the_equation_in_loops(name, f
         torch.testing.assert_close(model.score_against(facts, slot, some), against[:, some])
         each = torch.randint(sizes[KINDS[slot]], (40, 3), generator=generator(7))
         torch.testing.assert_close(model.score_against(facts, slot, each), against.gather(1, each))
-        if not model.is_wide(slot):
-            blocks: dict[int, torch.Tensor] = {}
-            asked, of = model.asked(facts, slot)
-            model.visit_queries(asked, of, lambda query, first, kept=blocks: kept.update({first: query.clone()}))
-            queries = torch.cat([blocks[first] for first in sorted(blocks)])
-            torch.testing.assert_close(queries @ model.rows(of).T, against)
+        candidates = model.candidates(slot)
+        if candidates is not None:
+            torch.testing.assert_close(model.queries(facts, slot) @ candidates.T, against)

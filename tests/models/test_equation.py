@@ -9,9 +9,9 @@ from recollect.models.equation import Equation
 
 def test_equations_are_derived_for_every_open_slot():
     tucker = Equation.parse("s:i p:j o:k t:l | lijk")
-    assert tucker.equation() == "Bi,Bj,Bk,Bl,lijk->B"
-    assert tucker.equation(open="s") == "Bj,Bk,Bl,lijk->Bi"
-    assert tucker.equation(open="t") == "Bi,Bj,Bk,lijk->Bl"
+    assert tucker.einsum() == "Bi,Bj,Bk,Bl,lijk->B"
+    assert tucker.einsum(open="s") == "Bj,Bk,Bl,lijk->Bi"
+    assert tucker.einsum(open="t") == "Bi,Bj,Bk,lijk->Bl"
     assert tucker.slots == "spot"
 
 

@@ -18,10 +18,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from recollect.cli import demo as show
+from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.data import Columns, Data, Grain, InclusiveEnd, Json, Static, graph_of
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import check_place, console, plain, print_json, print_rows, share_progress
-from recollect.engine.parallel import keep_freed_memory
 from recollect.errors import UserError
 from recollect.evaluation import metrics
 from recollect.evaluation.baselines import DECAYS, Baseline
@@ -32,8 +32,9 @@ from recollect.io.checkpoint import remove_checkpoint
 from recollect.io.plots import figure_class
 from recollect.memory.bundle import ABOUT
 from recollect.memory.memory import Memory, load
-from recollect.models.tensor_model import FORMS, MODELS, Dims
-from recollect.models.time_knots import parse_levels
+from recollect.models.config import FORMS, ModelConfig
+from recollect.models.time_knots import parse_time_levels
+from recollect.models.zoo import MODELS
 from recollect.training.negatives import parse_negatives
 from recollect.training.recipe import LOSSES, USED_BY, Recipe, check_predict, parse_recipe
 from recollect.training.run import TrainingRun
@@ -183,7 +184,7 @@ def train(
         "avoid_known": avoid_known,
         "predict": check_predict(predict) if predict is not None else None,
         "reciprocal": reciprocal,
-        "levels": parse_levels(levels) if levels is not None else None,
+        "levels": parse_time_levels(levels) if levels is not None else None,
         "smoothness": smoothness,
         "candidates": candidates,
         "penalty": penalty,
@@ -201,16 +202,19 @@ def train(
     }
     chosen = _changed(recipe, model, told)
     graph = _split(graph_of(data, columns, grain, static, inclusive_end), split, entities, seed)
-    learning = TrainingRun(
-        graph,
+    with_static = form == "both"
+    config = ModelConfig(
         model=model,
-        dim=Dims.of(dim, predicate=predicate_dim, time=time_dim),
-        recipe=chosen,
-        seed=seed,
-        form=form,
+        dim=dim,
+        predicate_dim=predicate_dim,
+        time_dim=time_dim,
+        form="episodic" if with_static else form,
+        static=with_static,
+        reciprocal=chosen.reciprocal,
+        time_levels=(1,) if form == "semantic" else chosen.levels,
         dtype=dtype,
-        device=device,
     )
+    learning = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
     if resume and partial.exists():
         learning.resume_(partial)
     elif force:
@@ -283,7 +287,7 @@ def search(
     told: dict[str, Any] = {"epochs": epochs, "validate_every": validate_every}
     chosen = _changed(recipe, model, told)
     graph = _split(graph_of(data, columns, grain, False, False), split, None, seed)
-    dims = Dims.of(dim, predicate=predicate_dim, time=time_dim)
+    dims = ModelConfig(model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim).dims
     searching = Search(graph, model=model, dim=dims, recipe=chosen, folder=out, form=form, seed=seed)
     with share_progress("") as progress:
         found = searching.run(budget, progress.tell)
@@ -407,7 +411,7 @@ def project(
     with share_progress("starts and ends") as progress:
         semantic = loaded.project(as_of, progress=progress.share)
     semantic.save(out, overwrite=force)
-    about = {"out": str(out), **semantic.model.spec(), "as_of": semantic.about["projection"]["as_of"]}
+    about = {"out": str(out), **semantic.model.config.to_dict(), "as_of": semantic.about["projection"]["as_of"]}
     if as_json:
         print_json(about)
     else:

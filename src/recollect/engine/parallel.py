@@ -1,14 +1,12 @@
-"""All cores, without two parties fighting for them, and memory that is used again.
+"""Run loops on several threads that sleep while there is nothing to do.
 
-PyTorch's threads meet after every operation, which on arrays of a batch's size costs more than it gains, and they
-spin while they wait: on a machine that has other work to do, a step takes ten times as long. So a step of training
-on sampled corruptions, the update of weights, and the ranking of facts give PyTorch one thread, and only what is long
-enough is shared out here, to threads that sleep until they are called.
+PyTorch's own threads synchronise after every operation and spin while they wait: on arrays of a batch's size that
+costs more than it gains, and on a machine with other work a step takes ten times as long. So inside `one_thread()`
+PyTorch computes with one thread, and `parallel_for` splits what is long enough over a pool of sleeping threads.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,63 +16,61 @@ from threading import Thread, local
 
 import torch
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT = -1, -3, 2**28  # of mallopt; bytes
-WORTH = 2**23  # multiplications: about a millisecond, several times what it takes to wake a thread
-Work = Callable[[int, int], None]
-Tasks = SimpleQueue[tuple[Work, int, int, SimpleQueue[BaseException | None]]]
-_given: list[int] = []  # threads taken from PyTorch, once for every `one_thread` that runs
+MIN_WORK = 2**23  # multiply-adds, about a millisecond: several times the cost of waking a thread
+Body = Callable[[int, int], None]
+Tasks = SimpleQueue[tuple[Body, int, int, SimpleQueue[BaseException | None]]]
+_available: list[int] = []  # thread counts taken from PyTorch, one per active `one_thread`
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch has one thread meanwhile, and `parallel_for` those that it had."""
+    """Give PyTorch one thread and `parallel_for` the threads it had; restore the setting afterwards."""
     count = torch.get_num_threads()
-    _given.append(_given[-1] if _given else count)
+    _available.append(_available[-1] if _available else count)
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(count)
-        _given.pop()
+        _available.pop()
 
 
-def parallel_for(work: Work, count: int, multiplications: int) -> None:
-    """work(start, stop) over pieces that make up 0 … count, on several threads where it is long enough.
+def parallel_for(body: Body, count: int, work: int) -> None:
+    """Run body(start, stop) over contiguous ranges that cover 0 … count, in parallel inside `one_thread()`.
 
-    What a piece would share out in turn, it does itself.
+    `work` is the total number of multiply-adds; less than MIN_WORK runs in the calling thread, and so does a nested
+    call. All ranges have finished when this returns or raises.
     """
-    threads = 1 if _piece.running or not _given or multiplications <= WORTH else min(count, _given[-1])
+    threads = 1 if _thread.inside or not _available or work <= MIN_WORK else min(count, _available[-1])
     if threads <= 1:
-        work(0, count)
+        body(0, count)
         return
-    bounds = [count * piece // threads for piece in range(threads + 1)]
-    tasks, done, given = _crew(_given[-1] - 1, os.getpid()), SimpleQueue[BaseException | None](), 0
+    bounds = [count * part // threads for part in range(threads + 1)]
+    tasks, results, started = _pool(_available[-1] - 1, os.getpid()), SimpleQueue[BaseException | None](), 0
     try:
-        _piece.running = True
-        for piece in range(1, threads):
-            tasks.put((work, bounds[piece], bounds[piece + 1], done))
-            given += 1
-        work(bounds[0], bounds[1])
+        _thread.inside = True
+        for part in range(1, threads):
+            tasks.put((body, bounds[part], bounds[part + 1], results))
+            started += 1
+        body(bounds[0], bounds[1])
     finally:
-        _piece.running = False
-        failed = [done.get() for _ in range(given)]  # all of them, as they write to the same arrays
-    for error in failed:
+        _thread.inside = False
+        errors = [results.get() for _ in range(started)]  # wait for all: they write to the same arrays
+    for error in errors:
         if error is not None:
             raise error
 
 
-class _Piece(local):
-    """Whether this thread is at work on a piece of something."""
-
-    running = False
+class _ThreadState(local):
+    inside = False  # whether this thread runs the body of a parallel_for
 
 
-_piece = _Piece()
+_thread = _ThreadState()
 
 
 @cache
-def _crew(workers: int, process: int) -> Tasks:
-    """Threads of this process that sleep until a piece is put to them."""
+def _pool(workers: int, process: int) -> Tasks:
+    """Return the task queue of this process's worker threads; a forked child starts its own."""
     tasks: Tasks = SimpleQueue()
     for _ in range(workers):
         Thread(target=_serve, args=(tasks,), name="recollect", daemon=True).start()
@@ -82,29 +78,15 @@ def _crew(workers: int, process: int) -> Tasks:
 
 
 def _serve(tasks: Tasks) -> None:
-    _piece.running = True
+    _thread.inside = True
     while True:
-        work, start, stop, done = tasks.get()
-        torch.set_num_threads(1)  # here too: for large products every thread has a count of its own
+        body, start, stop, results = tasks.get()
+        torch.set_num_threads(1)  # the setting is per thread for BLAS
         try:
-            with torch.no_grad():  # another thread does not know that nothing is differentiated here
-                work(start, stop)
+            with torch.no_grad():  # grad mode is per thread
+                body(start, stop)
         except BaseException as error:
-            done.put(error)
+            results.put(error)
         else:
-            done.put(None)
-        del work, done  # and what they hold on to
-
-
-def keep_freed_memory() -> None:
-    """Ask the C library to keep freed arrays for the next ones, as training makes arrays of the same sizes again.
-
-    Returning them to the system and touching new pages costs as much as the work on them. For commands, which are
-    alone in their process; without effect where the library is another than GNU's.
-    """
-    try:
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, KEPT)
-        library.mallopt(M_TRIM_THRESHOLD, KEPT)
-    except (OSError, AttributeError, TypeError):
-        pass
+            results.put(None)
+        del body, results  # release what they refer to while waiting

@@ -6,19 +6,15 @@ candidates'; the filter subtracts what it removes, found as coordinates, so no q
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from recollect.engine import kernels as native
-from recollect.engine.ops import is_compiled, strips
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts, check_ids, stable_sort
-from recollect.models.tensor_model import TensorModel
 
 TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # the share of ties that count as greater
 BYTES = 8 * 2**20  # of scores at a time: they stay in a processor's cache until they are counted
@@ -52,44 +48,15 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, budget: i
     counting; a model bounds each thread's own work beside them.
     """
     # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
-    keys, order = stable_sort(known.keys(facts, slot))
-    own, codes = facts.column(slot)[order], known.codes(slot)
+    _, order = stable_sort(known.keys(facts, slot))
+    own = facts.column(slot)[order]
     check_ids(slot, own, known.size(slot))
     facts = facts[order]
     found = torch.empty(len(facts), 6, dtype=torch.int64)
     rows = max(1, budget // (8 * known.size(slot)))  # of at most 8 bytes a number
-
-    def count(kernel: Callable[..., bool], scores: tuple[Any, ...], block: slice) -> None:
-        arrays = (own[block], codes, keys[block], order[block], found)
-        if not kernel(*scores, *(array.numpy() for array in arrays)):
-            raise _not_a_number(slot)
-
-    def compare(scores: Tensor, first: int) -> None:
-        block = slice(first, first + len(scores))
-        if is_compiled(scores):
-            count(native.count_better, (scores.contiguous().numpy(),), block)
-        else:
-            found[order[block]] = _compare(scores, facts[block], slot, known)
-
-    if isinstance(scorer, TensorModel) and slot in scorer.indicator.slots and not scorer.is_wide(slot):
-        asked, of = scorer.asked(facts, slot)
-        candidates = scorer.rows(of)
-        table = strips(candidates)
-
-        def visit(queries: Tensor, first: int) -> None:
-            if table is not None:
-                met = (queries.contiguous().numpy(), table.numpy(), len(candidates))
-                count(native.count_better_of, met, slice(first, first + len(queries)))
-                return
-            buffer = candidates.new_empty(min(rows, len(queries)), len(candidates))
-            for start in range(0, len(queries), rows):
-                some = queries[start : start + rows]
-                compare(torch.mm(some, candidates.T, out=buffer[: len(some)]), first + start)
-
-        scorer.visit_queries(asked, of, visit)
-    else:
-        for first in range(0, len(facts), rows):
-            compare(scorer.score_against(facts[first : first + rows], slot), first)
+    for first in range(0, len(facts), rows):
+        block = slice(first, first + rows)
+        found[order[block]] = _compare(scorer.score_against(facts[block], slot), facts[block], slot, known)
     return {"raw": Ranking(*found.T[:3]), "filtered": Ranking(*found.T[3:])}
 
 

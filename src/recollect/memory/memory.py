@@ -22,9 +22,13 @@ from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse
 from recollect.graph.seeds import seeded
 from recollect.memory.bundle import read_bundle, write_bundle
 from recollect.memory.projection import Projection, best_triples, project, sample_state
-from recollect.models.tensor_model import Dims, TensorModel, parse_model
-from recollect.training.recipe import Recipe
-from recollect.training.run import DTYPES, TrainingRun, known_cells
+from recollect.models.config import ModelConfig
+from recollect.models.parameters import parameter_shapes
+from recollect.models.semantic import plain_model
+from recollect.models.tensor_model import TensorModel
+from recollect.models.zoo import build_model, parse_model
+from recollect.training.recipe import Recipe, parse_recipe
+from recollect.training.run import TrainingRun, known_cells
 
 
 class Memory:
@@ -43,7 +47,7 @@ class Memory:
         self.model, self.graph, self.calibration, self.about = model, graph, calibration, dict(about)
         self.known = FactIndex(graph.facts, graph.sizes)
         self._cells = known_cells(model, self.known)
-        self._learned = FactIndex(model.as_modelled(graph.split("train")), graph.sizes)
+        self._learned = FactIndex(model.normalize(graph.split("train")), graph.sizes)
         self._projection: Projection | None = None
         self._states: dict[int, tuple[TensorModel, Calibration]] = {}  # by time
 
@@ -53,17 +57,26 @@ class Memory:
         graph: EpisodicGraph,
         *,
         model: str = "complex",
-        dim: Dims | int = 100,
+        dim: int = 100,
+        predicate_dim: int | None = None,
+        time_dim: int | None = None,
+        form: str = "episodic",
+        static: bool = False,
+        reciprocal: bool | None = None,
+        time_levels: tuple[int, ...] | None = None,
         recipe: Recipe | str = "paper",
         seed: int = 0,
-        form: str = "episodic",
         dtype: str = "float32",
         device: str = "cpu",
     ) -> Memory:
         """Learn the train split, choosing the epoch and the probabilities on the valid split if there is one."""
-        learning = TrainingRun(
-            graph, model=model, dim=dim, recipe=recipe, seed=seed, form=form, dtype=dtype, device=device
-        )
+        chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe, model)
+        config = ModelConfig(
+            model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static, dtype=dtype,
+            reciprocal=chosen.reciprocal if reciprocal is None else reciprocal,
+            time_levels=((1,) if form == "semantic" else chosen.levels) if time_levels is None else time_levels,
+        )  # fmt: skip
+        learning = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
         for _ in learning:
             pass
         return cls.of(learning)
@@ -97,7 +110,7 @@ class Memory:
             raise UserError("this memory scores some answers as NaN; train it again with a lower learning rate")
         best = scores.argsort(descending=True, stable=True)[: max(0, top)]
         answers = Facts(query.ids.expand(len(best), -1)).with_slot(slot, best)
-        stored = self._learned.contains(self.model.as_modelled(answers)).tolist()
+        stored = self._learned.contains(self.model.normalize(answers)).tolist()
         names = {SLOT_NAMES[slot]: self.graph.axis(slot).take(best)}
         return _answers(names, scores[best], self.calibration.probability(scores[best], slot), stored)
 
@@ -118,10 +131,10 @@ class Memory:
         """
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        if self.model.form == "semantic":
+        if self.model.config.form == "semantic":
             if as_of is not None:
                 raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-            model, fit, time = self.model.plain(), self.calibration, 0
+            model, fit, time = plain_model(self.model), self.calibration, 0
         else:
             time = self._time(as_of)
             model, fit = self._semantic(time, progress)
@@ -134,12 +147,14 @@ class Memory:
         self, as_of: str | int | date | None = None, *, progress: Callable[[float], None] | None = None
     ) -> Memory:
         """The semantic memory of what holds as of a time, by default the last: a memory like any other."""
-        if self.model.form == "semantic":
+        if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time(as_of)
         model, fit = self._semantic(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
-        about = self.about | {"projection": {"as_of": self.graph.times.label(time), "model": self.model.spec()}}
+        about = self.about | {
+            "projection": {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
+        }
         return Memory(model, self.graph.with_splits(splits), fit, about)
 
     def _time(self, as_of: str | int | date | None) -> int:
@@ -173,7 +188,7 @@ class Memory:
         figures = evaluate(self.model, facts, known=self.known, slots=slots)
         calibration = reliability_report(
             self.model,
-            self.model.as_modelled(facts),
+            self.model.normalize(facts),
             self.calibration,
             known=self._cells,
             slots=slots,
@@ -184,7 +199,7 @@ class Memory:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `recollect.load` reads."""
         about = {
-            **self.model.spec(),
+            **self.model.config.to_dict(),
             **self.about,
             "calibration": {slot: list(fit) for slot, fit in self.calibration.fits.items()},
             "versions": {name: version(name) for name in ("recollect", "torch")}
@@ -193,19 +208,21 @@ class Memory:
         write_bundle(Path(path), self.model.state_dict(), self.graph, about, overwrite=overwrite)
 
     def _slots(self, slots: str | None) -> str:
-        have = self.model.indicator.slots
+        have = self.model.slots
         if slots is None:
             return have
         wanted = parse_slots(slots)
         if missing := [slot for slot in wanted if slot not in have]:
-            raise UserError(f"a {self.model.form} memory has no {SLOT_NAMES[missing[0]]}; choose slots among {have}")
+            raise UserError(
+                f"a {self.model.config.form} memory has no {SLOT_NAMES[missing[0]]}; choose slots among {have}"
+            )
         if not wanted:
             raise UserError(f"no slots to evaluate; choose some of {have}")
         return wanted
 
     def _query(self, given: Mapping[str, Any]) -> tuple[Facts, str]:
         """The question as a fact with id 0 in its open slot, and that slot."""
-        slots = self.model.indicator.slots
+        slots = self.model.slots
         if "t" not in slots and given["t"] is not None:
             raise UserError("this is a semantic memory, which has no times; leave the time out")
         open_slots = [slot for slot in slots if given[slot] is None]
@@ -234,10 +251,10 @@ def load(path: str | Path) -> Memory:
     path = Path(path)
     weights, graph, about = read_bundle(path)
     try:
-        kind, dims, dtype = parse_model(about["model"]), Dims(**about["ranks"]), DTYPES[about["dtype"]]
-        built: dict[str, Any] = {"reciprocal": about.get("reciprocal", False), "levels": about.get("levels", (1,))}
-        _check_weights(weights, kind.shapes(graph.sizes, dims, about["form"], **built), dtype)
-        model = kind(graph.sizes, dims, form=about["form"], **built, dtype=dtype, generator=seeded(0))
+        config = ModelConfig.from_dict(about)
+        shapes = parameter_shapes(parse_model(config.model), config, graph.sizes)
+        _check_weights(weights, shapes, config.torch_dtype)
+        model = build_model(config, graph.sizes, generator=seeded(0))
         calibration = Calibration({slot: (float(a), float(b)) for slot, (a, b) in about["calibration"].items()})
         if not all(map(math.isfinite, (number for fit in calibration.fits.values() for number in fit))):
             raise ValueError("its calibration is not all finite numbers")

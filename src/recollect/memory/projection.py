@@ -27,6 +27,7 @@ from recollect.errors import UserError
 from recollect.evaluation.metrics import Sample
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, SLOTS, Facts, distinct, number
+from recollect.models.semantic import check_projectable, plain_model, semantic_model
 from recollect.models.tensor_model import TensorModel
 
 RIDGE = 1e-2  # in units of the mean square of a triple's features: the same whatever the scale of a model's vectors
@@ -63,7 +64,7 @@ class Projection:
 
     def at(self, time: int = -1) -> TensorModel:
         """The semantic model of what holds at a time."""
-        return self.model.at_time(self.row(time))
+        return semantic_model(self.model, self.row(time))
 
     def scores(self, triples: Facts) -> Tensor:
         """θ of every triple as of every time: (n, times)."""
@@ -83,8 +84,8 @@ def project(
 
     Of the form `both` the episodic equation is projected: what the static part says does not start or end.
     """
-    model = model.plain()
-    model.check_projectable()
+    model = plain_model(model)
+    check_projectable(model)
     solved = []
     for i, facts in enumerate((starts, ends)):
         told = None if progress is None else lambda share, i=i: progress((i + share) / 2)
@@ -152,7 +153,7 @@ def _with_all_cells(model: TensorModel, weight: float) -> tuple[TensorModel, Fac
     tables = {kind: getattr(model, kind).detach() for kind in ("entity", "predicate")}
     roots = {kind: _root(table) for kind, table in tables.items()}
     roots["entity"] *= weight**0.25  # it comes in twice, and squared
-    wider = model.part({kind: torch.cat([table, roots[kind]]) for kind, table in tables.items()})
+    wider = model.with_rows({kind: torch.cat([table, roots[kind]]) for kind, table in tables.items()})
     if weight == 0:
         return wider, Facts.of([])
     entities, predicates = (torch.arange(len(tables[kind]), wider.sizes[kind]) for kind in tables)
@@ -205,12 +206,12 @@ def _conjugate_gradients(
 @torch.no_grad()
 def scores_over_time(model: TensorModel, rows: Tensor, triples: Facts) -> Tensor:
     """Φ a: the score of every triple at times with these rows, (n, times)."""
-    return model.part({"time": rows}).score_against(triples.with_slot("t", 0), "t")
+    return model.with_rows({"time": rows}).score_against(triples.with_slot("t", 0), "t")
 
 
 def _back(model: TensorModel, triples: Facts, weights: Tensor) -> Tensor:
     """Φᵀ w: the gradient of Σ w θ by the rows of times."""
-    part = model.part({"time": model.time.new_zeros(weights.shape[1], *model.time.shape[1:])})
+    part = model.with_rows({"time": model.time.new_zeros(weights.shape[1], *model.time.shape[1:])})
     for name, parameter in part.named_parameters():
         parameter.requires_grad_(name == "time")
     with torch.enable_grad():

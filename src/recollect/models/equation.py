@@ -21,7 +21,7 @@ class Equation:
     """θ as a sum over latent axes of a product of factors, one a slot, and cores.
 
     >>> tree = Equation.parse("t:a s:b p:cd o:e t:f | abc def")
-    >>> tree.equation(), tree.equation(open="t"), tree.axes("t")
+    >>> tree.einsum(), tree.einsum(open="t"), tree.axes("t")
     ('Ba,Bb,Bcd,Be,Bf,abc,def->B', 'Bb,Bcd,Be,abc,def->Baf', 'af')
     """
 
@@ -80,8 +80,8 @@ class Equation:
         """How many axes a row of a slot has: 1 is a vector, 3 the core of a time; 0 where there is no such slot."""
         return max(map(len, self.occurrences(slot)), default=0)
 
-    def equation(self, open: str | None = None) -> str:
-        """The einsum of a score (B,), or of the query (B, axes) that waits for the open slot."""
+    def einsum(self, open: str | None = None) -> str:
+        """Return the einsum of a score (B,), or of the query (B, axes) of the open slot."""
         terms = ["B" + axes for slot, axes in self.factors if slot != open]
         return ",".join([*terms, *self.cores]) + "->B" + (self.axes(open) if open else "")
 

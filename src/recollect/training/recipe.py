@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from recollect.engine.row_optim import OPTIMIZERS
+from recollect.engine import OPTIMIZERS
 from recollect.errors import UserError
 from recollect.graph.facts import SLOTS, parse_slot, parse_slots
-from recollect.models.time_knots import check_levels
+from recollect.models.time_knots import check_time_levels
 from recollect.training.losses import logistic, ranking
 from recollect.training.negatives import check_negatives, is_count
 
@@ -76,7 +76,7 @@ class Recipe:
             raise UserError(f"unknown order {self.order!r}; choose one of {', '.join(ORDERS)}")
         object.__setattr__(self, "negatives", check_negatives(self.negatives))
         object.__setattr__(self, "predict", check_predict(self.predict))
-        object.__setattr__(self, "levels", check_levels(self.levels))
+        object.__setattr__(self, "levels", check_time_levels(self.levels))
         for name in ("sigmoid", "reciprocal", "average", "avoid_known"):
             if not isinstance(value := getattr(self, name), bool):
                 raise UserError(f"{name} must be true or false; got {value!r}")

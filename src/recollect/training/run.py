@@ -5,7 +5,7 @@ Iterate it for training records; `keep` and `resume_` it at any of them; `result
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,21 @@ from typing import Any
 import psutil
 import torch
 
+from recollect.engine import Problem, intermediate_elements, max_counts, terms_without
 from recollect.errors import UserError
 from recollect.evaluation.metrics import UNCALIBRATED, Calibration, calibrate, summarise
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.facts import KINDS, EpisodicGraph, Facts
 from recollect.graph.seeds import seeded
 from recollect.io.checkpoint import read_checkpoint, write_checkpoint
-from recollect.models.tensor_model import Dims, TensorModel, parse_model
+from recollect.models.config import ModelConfig
+from recollect.models.parameters import equations_of, parameter_shapes, table_name
+from recollect.models.tensor_model import TensorModel
+from recollect.models.zoo import build_model, parameter_count, parse_model
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.trainer import Epoch, Step, Trainer
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 COPIES = 5  # of the weights while training: themselves, gradient, two Adam moments, the best so far
 
 
@@ -34,34 +37,18 @@ class TrainingRun:
     def __init__(
         self,
         graph: EpisodicGraph,
+        config: ModelConfig,
         *,
-        model: str,
-        dim: Dims | int,
         recipe: Recipe | str = "paper",
         seed: int = 0,
-        form: str = "episodic",
-        dtype: str = "float32",
         device: str = "cpu",
     ) -> None:
-        kind = parse_model(model)
-        dims = dim if isinstance(dim, Dims) else Dims.of(dim)
-        if dtype not in DTYPES:
-            raise UserError(f"unknown dtype {dtype!r}; choose one of {', '.join(DTYPES)}")
         self.graph, self.seed = graph, seed
-        self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe, model)
-        check_fits(kind, graph.sizes, dims, form, DTYPES[dtype], self.recipe)
+        self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe, config.model)
+        check_fits(config, graph.sizes, self.recipe)
         self.history: list[Epoch] = []
         generator = seeded(seed)
-        self.model = kind(
-            graph.sizes,
-            dims,
-            form=form,
-            reciprocal=self.recipe.reciprocal,
-            levels=_levels(kind, form, self.recipe),
-            dtype=DTYPES[dtype],
-            device=_device(device, DTYPES[dtype]),
-            generator=generator,
-        )
+        self.model = build_model(config, graph.sizes, device=_device(device, config.torch_dtype), generator=generator)
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
         both = Facts.concat([train, valid])  # of the test split nothing is known here
         self.known = FactIndex(both, graph.sizes)
@@ -107,8 +94,8 @@ class TrainingRun:
         calibration = UNCALIBRATED
         if self.valid is not None:
             generator = seeded(self.seed)
-            slots = self.model.indicator.slots
-            asked = self.model.as_modelled(self.valid)
+            slots = self.model.slots
+            asked = self.model.normalize(self.valid)
             calibration = calibrate(self.model, asked, known=self.cells, slots=slots, generator=generator)
         about = {
             "recipe": self.recipe.told(),
@@ -129,37 +116,47 @@ class TrainingRun:
         return summarise(rankings)["mrr"]
 
     def _settings(self) -> dict[str, Any]:
-        return {**self.model.spec(), **self.recipe.told(), "seed": self.seed, "data": self.graph.fingerprint}
+        return {**self.model.config.to_dict(), **self.recipe.told(), "seed": self.seed, "data": self.graph.fingerprint}
 
 
 def known_cells(model: TensorModel, known: FactIndex) -> FactIndex:
     """Known facts as the model tells them apart; the same index where it knows times."""
-    facts = model.as_modelled(known.facts)
+    facts = model.normalize(known.facts)
     return known if facts is known.facts else FactIndex(facts, known.sizes)
 
 
-def check_fits(
-    model: type[TensorModel], sizes: dict[str, int], dims: Dims, form: str, dtype: torch.dtype, recipe: Recipe
-) -> None:
-    """Refuse, before any memory is taken, a model whose weights and batches do not fit in it."""
-    count = model.parameter_count(sizes, dims, form, recipe.reciprocal, _levels(model, form, recipe))
-    weights = count * dtype.itemsize * COPIES
-    # the work of a batch and its gradients, and the candidates of each fact
-    columns = sum(1 + count for count in recipe.drawn.values())
-    slots = "".join(slot for slot in recipe.slots if slot in model.equation(form).slots)
-    numbers = model.batch_numbers(sizes, dims, recipe.batch_size, slots, form) + recipe.batch_size * columns
-    batch = 3 * numbers * dtype.itemsize
+def check_fits(config: ModelConfig, sizes: dict[str, int], recipe: Recipe) -> None:
+    """Raise UserError, before any memory is allocated, if the model and its batches do not fit in memory."""
+    itemsize, count = config.torch_dtype.itemsize, parameter_count(config, sizes)
+    weights = count * itemsize * COPIES
+    columns = sum(1 + count for count in recipe.drawn.values())  # candidates of each fact
+    elements = batch_elements(config, sizes, recipe.batch_size, recipe.slots) + recipe.batch_size * columns
+    batch = 3 * elements * itemsize  # values, gradients and temporaries
     free = psutil.virtual_memory().available
     if weights + batch > free:
+        name = parse_model(config.model).__name__
         raise UserError(
-            f"{model.__name__} with {dims} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
+            f"{name} with dims {config.dims} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
             f"parameters, {batch:,} for a batch), and {free:,} are free; choose a lower dim or batch size"
         )
 
 
-def _levels(model: type[TensorModel], form: str, recipe: Recipe) -> tuple[int, ...]:
-    """A recipe's levels, where the model has times."""
-    return recipe.levels if "t" in model.equation(form).slots else (1,)
+def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, slots: str) -> int:
+    """Return an upper bound of the elements of all intermediate tensors of a batch's queries."""
+    kind = parse_model(config.model)
+    shapes, equations, total = parameter_shapes(kind, config, sizes), equations_of(kind, config), 0
+    for prefix, equation in equations.items():
+        axes = {}
+        for slot, names in equation.factors:
+            axes |= dict(zip(names, shapes[table_name(equations, prefix, slot)][1:], strict=False))
+        for number, names in enumerate(equation.cores):
+            axes |= dict(zip(names, shapes[f"{prefix}core{number}"], strict=True))
+        counts = max_counts(equation.terms, {slot: sizes[KINDS[slot]] for slot in equation.slots}, facts)
+        problem = Problem.of(equation.terms, axes, counts)
+        for slot in slots:
+            if slot in equation.slots:
+                total += intermediate_elements(problem, terms_without(equation.terms, slot), counts)
+    return kind.components * total
 
 
 def _device(name: str, dtype: torch.dtype) -> torch.device:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recollect.engine import kernels as native
+from recollect.engine.kernels import shuffle_groups
 from recollect.graph.facts import Facts, is_sorted, runs, stable_sort
 from recollect.models.tensor_model import TensorModel
 
@@ -61,7 +61,7 @@ def _shuffled(numbers: Tensor, counts: Tensor, generator: torch.Generator) -> Te
     """Groups of so many numbers, one after another, each in random order: (n,), (groups,) -> (n,); in their place."""
     chances = torch.rand(len(numbers), dtype=torch.float64, generator=generator)
     ends = counts.cumsum(0)
-    native.shuffle_groups(numbers.numpy(), ends.numpy(), chances.numpy())
+    shuffle_groups(numbers.numpy(), ends.numpy(), chances.numpy())
     return numbers
 
 
@@ -83,14 +83,14 @@ def choose_block(
     """
     generator = torch.Generator().manual_seed(0)
     size = min(batch_size, len(facts))
-    if "t" not in model.indicator.slots or model.indicator.is_diagonal or size < 2:
+    if "t" not in model.slots or model.equation.is_diagonal or size < 2:
         return None
 
     def cost(order: Tensor) -> float:
         batch = facts[order[:size]]
         rows = {slot: len(batch.column(slot).unique()) for slot in "pt"}
-        state = STATE * sum(rows[slot] * model.row_numbers(slot) for slot in rows)
-        return state + sum(work.cost(slots) for work in model.works(batch).values())
+        state = STATE * sum(rows[slot] * model.row_size(slot) for slot in rows)
+        return state + model.batch(batch).cost(slots)
 
     at_random = cost(random_order(len(facts), generator))
     if at_random < WORTH:

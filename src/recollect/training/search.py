@@ -18,7 +18,8 @@ from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph
 from recollect.io.atomic import write_text
 from recollect.io.plots import bars
-from recollect.models.tensor_model import Dims, parse_model
+from recollect.models.config import ModelConfig
+from recollect.models.zoo import parse_model
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
 from recollect.training.trainer import Epoch
@@ -41,11 +42,25 @@ class Search:
 
     graph: EpisodicGraph
     model: str
-    dim: Dims
+    dim: dict[str, int]
     recipe: Recipe
     folder: Path
     form: str = "episodic"
     seed: int = 0
+
+    def config(self, recipe: Recipe) -> ModelConfig:
+        """Return the model of a trial."""
+        static = self.form == "both"
+        return ModelConfig(
+            model=self.model,
+            dim=self.dim["entity"],
+            predicate_dim=self.dim["predicate"],
+            time_dim=self.dim["time"],
+            form="episodic" if static else self.form,
+            static=static,
+            reciprocal=recipe.reciprocal,
+            time_levels=(1,) if self.form == "semantic" else recipe.levels,
+        )
 
     def __post_init__(self) -> None:
         if not len(self.graph.splits.get("valid", ())):
@@ -90,7 +105,7 @@ class Search:
         return self._write(optuna, study)
 
     def _learning(self, recipe: Recipe) -> TrainingRun:
-        return TrainingRun(self.graph, model=self.model, dim=self.dim, recipe=recipe, seed=self.seed, form=self.form)
+        return TrainingRun(self.graph, self.config(recipe), recipe=recipe, seed=self.seed)
 
     def _study(self, optuna: Any) -> Any:
         """The study in the folder, made if there is none; what it was made for is what it goes on with."""
@@ -120,7 +135,7 @@ class Search:
 
     def _space(self) -> dict[str, tuple[float, float, bool]]:
         """The settings that matter to this model: a recipe leaves what it does not use at 0."""
-        space, order = {}, parse_model(self.model).equation(self.form).order("t")
+        space, order = {}, parse_model(self.model).episodic.order("t")
         unused = {0: ("smoothness", "time_rate"), 1: ("time_rate",)}.get(order, ())
         for name, (low, high, log) in SPACE.items():
             value = getattr(self.recipe, name)
@@ -158,7 +173,7 @@ class Search:
             "data": self.graph.fingerprint,
             "model": self.model,
             "form": self.form,
-            "ranks": vars(self.dim),
+            "ranks": self.dim,
             "recipe": self.recipe.told(),
             "seed": self.seed,
         }

@@ -16,22 +16,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recollect.engine.contraction import combinations, distinct_counts, joined
-from recollect.engine.ops import take
-from recollect.engine.parallel import one_thread
-from recollect.engine.row_optim import Optimizer
+from recollect.engine import RowOptimizer, combinations, distinct_counts, gather, one_thread
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, number, stable_sort
+from recollect.models.regularizers import Smoothness, embedding_norms
 from recollect.models.tensor_model import TensorModel
-from recollect.models.time_knots import Bridges, neighbours
+from recollect.models.time_knots import UntouchedKnots, neighbours
 from recollect.training.losses import one_vs_all
 from recollect.training.negatives import sample_negatives
 from recollect.training.recipe import Recipe
 from recollect.training.sampler import BLOCKS, FEW, block_order, choose_block, random_order
 
 HUGE = 2**24  # numbers: of a larger table of times, one-vs-all takes those of a batch for all candidates
-LONG = 2**12  # numbers: a row of a time that has more is better worked on by itself
 LAZY = 4  # a table of which a batch touches at most this part (a fourth) is updated row by row
 PLAIN = ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale")  # of a run's state, what is no tensor
 
@@ -75,18 +72,18 @@ class Trainer:
             raise UserError(
                 f"the {recipe.loss} loss needs true facts only; use the logistic loss for facts valued False"
             )
-        if model.reciprocal and recipe.loss != "one-vs-all":
+        if model.config.reciprocal and recipe.loss != "one-vs-all":
             raise UserError(f"a reciprocal model learns by one-vs-all; got the {recipe.loss} loss")
-        if model.reciprocal and recipe.predict.get("s") != recipe.predict.get("o"):
+        if model.config.reciprocal and recipe.predict.get("s") != recipe.predict.get("o"):
             raise UserError(f"a reciprocal model predicts s and o alike; got {recipe.predict}")
-        if unknown := set(recipe.slots) - set(model.indicator.slots):
+        if unknown := set(recipe.slots) - set(model.equation.slots):
             names = ", ".join(SLOT_NAMES[slot] for slot in sorted(unknown))
             raise UserError(
-                f"the {model.form} {type(model).__name__} has no {names} to learn; leave it out of the recipe"
+                f"the {model.config.form} {type(model).__name__} has no {names} to learn; leave it out of the recipe"
             )
         self.model, self.facts, self.recipe = model, facts, recipe
         self.generator, self.validate = generator, validate
-        self.known = FactIndex(model.as_modelled(facts), model.sizes)
+        self.known = FactIndex(model.normalize(facts), model.sizes)
         few = (*BLOCKS, *FEW) if recipe.loss == "one-vs-all" else BLOCKS
         self.block = None
         if recipe.order != "random":
@@ -97,7 +94,8 @@ class Trainer:
             self.facts = facts[number(facts, model.sizes, ORDER).argsort()]
         sample = self.facts[self._draw(torch.Generator().manual_seed(0))[: recipe.batch_size]]
         # of a batch like any other: plans are made with them, and a resumed run makes the same ones
-        self.counts = distinct_counts(model.indicator, model.as_modelled(sample))
+        seen = model.normalize(sample)
+        self.counts = distinct_counts(model.equation.terms, {slot: seen.column(slot) for slot in model.slots})
         # the sum over all facts + λ‖P‖², divided by the number of facts: the penalty's gradient is 2λP/n
         if learn is not None and (wrong := set(learn) - dict(model.named_parameters()).keys()):
             names = ", ".join(name for name, _ in model.named_parameters())
@@ -106,16 +104,17 @@ class Trainer:
         # of the entities that a batch does not name, some that are drawn are its candidates
         self.sampled = self._predicts("entity") and 0 < 2 * recipe.candidates < len(model.entity)
         self.lazy = self._lazy(sample)  # kinds
-        self.neighbours = neighbours(model.sizes["time"], model.spacings)
+        self.neighbours = neighbours(model.sizes["time"], model.config.time_levels)
         self.occurring = facts.t.bincount(minlength=model.sizes["time"])  # facts of each time
-        self.bridges = Bridges.of(self.occurring.nonzero()[:, 0], model.sizes["time"], model.spacings)
-        self.optimizer = Optimizer(
+        self.smoothness = Smoothness(recipe.smoothness, self.occurring, self.neighbours)
+        self.bridges = UntouchedKnots.of(self.occurring.nonzero()[:, 0], model.sizes["time"], model.config.time_levels)
+        self.optimizer = RowOptimizer(
             recipe.optimizer,
             self.learned,
             lr=recipe.learning_rate,
             decay=2 * recipe.l2 / len(facts),
-            lazy=frozenset(table for kind in self.lazy for table in model.tables(kind)) & self.learned.keys(),
-            rates={"time": recipe.time_rate} if model.indicator.order("t") > 1 else {},
+            lazy=frozenset(table for kind in self.lazy for table in model.table_names(kind)) & self.learned.keys(),
+            rates={"time": recipe.time_rate} if model.equation.order("t") > 1 else {},
         )
         self.epoch = 0  # completed
         self.batch = 0  # completed in the running epoch
@@ -179,8 +178,8 @@ class Trainer:
 
     def _lazy(self, sample: Facts) -> frozenset[str]:
         """The kinds of which such a batch touches so few rows that their tables are updated row by row."""
-        lazy, facts = set(), self._both_ways(self.model.as_modelled(sample))
-        for kind in {KINDS[slot] for slot in self.model.indicator.slots}:
+        lazy, facts = set(), self._both_ways(self.model.normalize(sample))
+        for kind in {KINDS[slot] for slot in self.model.equation.slots}:
             ids = self._touched(kind, facts, {})
             if kind == "entity" and self.sampled:
                 lazy.add(kind)
@@ -197,7 +196,7 @@ class Trainer:
 
     def _both_ways(self, facts: Facts) -> Facts:
         """Facts, and for a reciprocal model their inverses after them."""
-        return Facts.concat([facts, self.model.inverse(facts)]) if self.model.reciprocal else facts
+        return Facts.concat([facts, self.model.inverse(facts)]) if self.model.config.reciprocal else facts
 
     def _order(self) -> Tensor:
         """The order of the running epoch, drawn again from its remembered state when it is under way."""
@@ -215,7 +214,7 @@ class Trainer:
 
     def _step(self, batch: Facts) -> float:
         """One step down the mean loss of a batch; returns that loss."""
-        seen = self.model.as_modelled(batch)
+        seen = self.model.normalize(batch)
         corrupted = {
             slot: sample_negatives(
                 seen,
@@ -227,7 +226,7 @@ class Trainer:
             )
             for slot, count in self.recipe.drawn.items()
         }
-        if corrupted and self.block is None and not self.model.indicator.is_diagonal:
+        if corrupted and self.block is None and not self.model.equation.is_diagonal:
             seen, corrupted = self._in_order(seen, corrupted)
         facts = self._both_ways(seen)
         rows = {kind: self._touched(kind, facts, corrupted) for kind in self.lazy}
@@ -236,8 +235,8 @@ class Trainer:
             rows["entity"], copies = self._joined_by_others(rows["entity"])
         value, grads = self._gradients(rows, facts, corrupted, copies)
         if self.recipe.smoothness and "time" in grads:
-            self._add_roughness(grads["time"], batch, rows.get("time"))
-        touched = {name: rows[kind] for kind in rows for name in self.model.tables(kind)}
+            self.smoothness.add_gradient_(grads["time"], self.model.time, batch.t, self.model.knots, rows.get("time"))
+        touched = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
         self.optimizer.step({name: (touched.get(name), grads[name]) for name in self.learned})
         if not math.isfinite(value):
             raise UserError(
@@ -248,7 +247,7 @@ class Trainer:
 
     def _in_order(self, facts: Facts, corrupted: dict[str, Tensor]) -> tuple[Facts, dict[str, Tensor]]:
         """Facts by time and predicate, so that those which share a matrix lie together; their corruptions with them."""
-        slots = "".join(slot for slot in "tp" if slot in self.model.indicator.slots)
+        slots = "".join(slot for slot in "tp" if slot in self.model.equation.slots)
         _, order = stable_sort(number(facts, self.model.sizes, slots))
         return facts[order], {slot: ids.index_select(0, order) for slot, ids in corrupted.items()}
 
@@ -268,7 +267,7 @@ class Trainer:
 
         `copies` tells how many entities each touched one stands for.
         """
-        count = len(facts) // 2 if self.model.reciprocal else len(facts)
+        count = len(facts) // 2 if self.model.config.reciprocal else len(facts)
         part, facts, corrupted = self._part(rows, facts, corrupted)
         loss = self._loss(part, facts, corrupted, count, copies) / count
         loss.backward()
@@ -278,17 +277,17 @@ class Trainer:
         self, rows: dict[str, Tensor], facts: Facts, corrupted: dict[str, Tensor]
     ) -> tuple[TensorModel, Facts, dict[str, Tensor]]:
         """The model with the touched rows only; facts and corruptions by their place among them."""
-        model, levels, ids = self.model, None, dict(rows)
-        if "time" in rows and model.levels is not None:
+        model, knots, ids = self.model, None, dict(rows)
+        if "time" in rows and model.knots is not None:
             ids["time"] = _times(facts, corrupted)
-            levels = model.levels.part(ids["time"], rows["time"])
+            knots = model.knots.restrict(ids["time"], rows["time"])
         facts, corrupted = self._renumbered(ids, facts, corrupted)
         taken = {
             name: getattr(model, name).detach().index_select(0, some.to(model.device))
             for kind, some in rows.items()
-            for name in model.tables(kind)
+            for name in model.table_names(kind)
         }
-        return model.part(taken, levels), facts, corrupted
+        return model.with_rows(taken, knots), facts, corrupted
 
     def _loss(
         self, model: TensorModel, facts: Facts, corrupted: dict[str, Tensor], count: int, copies: Tensor | None
@@ -298,8 +297,8 @@ class Trainer:
         if self.recipe.loss == "one-vs-all":
             losses = []
             for slot, weight in self.recipe.predict.items():
-                if not (model.reciprocal and slot == "s"):  # who is asked as whom, below
-                    both = model.reciprocal and slot == "o"
+                if not (model.config.reciprocal and slot == "s"):  # who is asked as whom, below
+                    both = model.config.reciprocal and slot == "o"
                     asked = there if both else there[:count]
                     losses.append(weight * self._against_all(model, asked, slot, copies if slot in "so" else None))
             return torch.stack(losses).sum()
@@ -311,21 +310,21 @@ class Trainer:
 
     def _against_all(self, model: TensorModel, facts: Facts, slot: str, copies: Tensor | None) -> Tensor:
         """Σ cross entropy of each fact's id of a slot against all ids, over the distinct queries of a batch."""
-        ids = {other: facts.column(other) for other in model.indicator.slots if other != slot}
-        queries = combinations(ids, joined("".join(ids), ""))
+        ids = {other: facts.column(other) for other in model.equation.slots if other != slot}
+        queries = combinations(ids, "".join(other for other in ORDER if other in ids))
         asked = facts[queries.first]
         answers, weight = facts.column(slot), facts.weight
-        if model.is_wide(slot):
+        if model.has_matrix_rows(slot):
             logits = model.score_against(asked, slot)
             losses = functional.cross_entropy(
-                take(logits, queries.index), answers, reduction="none", label_smoothing=self.recipe.label_smoothing
+                gather(logits, queries.index), answers, reduction="none", label_smoothing=self.recipe.label_smoothing
             )
             return (losses if weight is None else losses * weight).sum()
-        works = model.works(asked)
-        query = model.query(works, slot)
+        works = model.batch(asked)
+        query = works.query(slot)
         loss = one_vs_all(
             self._dropped(query),
-            model.rows(slot),
+            model.candidates(slot),
             queries.index,
             answers,
             weight,
@@ -335,35 +334,9 @@ class Trainer:
         if self.recipe.penalty and slot in "so":
             weight = torch.ones_like(answers, dtype=query.dtype) if weight is None else weight.to(query.dtype)
             times = query.new_zeros(len(query)).index_add_(0, queries.index, weight)
-            asks, answer = model.weighed(works, slot, query, answers)
+            asks, answer = embedding_norms(works, slot, query, answers)
             loss = loss + self.recipe.penalty * ((times * asks).sum() + (weight * answer).sum())
         return loss
-
-    @torch.no_grad()
-    def _add_roughness(self, grad: Tensor, batch: Facts, knots: Tensor | None) -> None:
-        """Add the gradient of smoothness to that of some knots, or all: the share of it that a batch stands for.
-
-        A time counts by the part of its facts that the batch has, so that an epoch is one whole gradient.
-        """
-        table = self.model.time
-        times, counts = batch.t.unique(return_counts=True)
-        part = torch.zeros(len(self.occurring), dtype=torch.float64)
-        part[times] = counts / self.occurring[times].double()
-        if self.model.levels is not None:
-            part = self.model.levels.gather(part, (self.occurring > 0).double())
-        scale = 2 * self.recipe.smoothness / len(batch) * part
-        knots = torch.arange(len(table)) if knots is None else knots
-        if table[0].numel() < LONG:
-            for other in self.neighbours:
-                near = other[knots]
-                here = near >= 0
-                apart = table[knots[here]] - table[near[here]]
-                grad[here] += apart * scale[knots[here]].to(table).view(-1, *[1] * (table.dim() - 1))
-            return
-        for row, knot in enumerate(knots.tolist()):  # one at a time, nothing is copied
-            for other in self.neighbours:
-                if (one := int(other[knot])) >= 0:
-                    grad[row].add_(table[knot], alpha=float(scale[knot])).sub_(table[one], alpha=float(scale[knot]))
 
     def _dropped(self, query: Tensor) -> Tensor:
         """Queries with some of their numbers left out, the others raised to make up for them."""
@@ -375,8 +348,8 @@ class Trainer:
 
     def _touched(self, kind: str, batch: Facts, corrupted: dict[str, Tensor]) -> Tensor:
         """The rows of a table that a batch needs, sorted."""
-        if kind == "time" and self.model.levels is not None:
-            return self.model.levels.touched(_times(batch, corrupted))
+        if kind == "time" and self.model.knots is not None:
+            return self.model.knots.touched(_times(batch, corrupted))
         mark = np.zeros(len(getattr(self.model, kind)), dtype=bool)
         for slot in self._slots_of(kind):
             mark[batch.column(slot).numpy()] = True
@@ -391,7 +364,7 @@ class Trainer:
         corrupted = dict(corrupted)
         for kind, ids in rows.items():
             slots = self._slots_of(kind)
-            place = np.empty(self.model.count(slots[0]), dtype=np.int64)
+            place = np.empty(self.model.id_count(slots[0]), dtype=np.int64)
             place[ids.numpy()] = np.arange(len(ids))
             for slot in slots:
                 batch = batch.with_slot(slot, torch.from_numpy(place[batch.column(slot).numpy()]))
@@ -400,13 +373,13 @@ class Trainer:
         return batch, corrupted
 
     def _slots_of(self, kind: str) -> list[str]:
-        return [slot for slot in self.model.indicator.slots if KINDS[slot] == kind]
+        return [slot for slot in self.model.equation.slots if KINDS[slot] == kind]
 
     def _end_epoch(self) -> Epoch:
         self.epoch += 1
-        self.optimizer.settle_()
+        self.optimizer.catch_up_()
         if self.recipe.smoothness and "time" in self.learned:
-            self.bridges.lay_(self.model.time)
+            self.bridges.interpolate_(self.model.time)
         loss, self.batch, self.loss_sum = self.loss_sum / len(self.facts), 0, 0.0
         if self.recipe.average:
             self._average()

@@ -1,0 +1,80 @@
+"""Regularizers of embeddings: norms of the factors of a score, and smoothness over time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from recollect.engine import gather
+from recollect.models.batch import Batch, add_all, real_rows
+from recollect.models.time_knots import TimeKnots
+
+ROWWISE_ELEMENTS = 2**12  # time rows of more elements are regularized one at a time, without copies
+
+
+def embedding_norms(batch: Batch, slot: str, query: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the norms of each query's factors (B,) and of the answers (N,) to an open slot, s or o.
+
+    Models with `norm = 3` (sums over one axis): Σ|·|³ of the given entity, of the product of all factors between it
+    and the answer, by each equation, and of the answer; a smaller exponent would make terms of the sum vanish.
+    Others: ‖·‖² of the given entity, of the query and of the answer, which is invariant to a change of basis.
+    """
+    cubic = batch.model.norm == 3
+    norm = _cubic_norm if cubic else _squared_norm
+    first = batch.contractions[""]
+    between = [contraction.query("so") for contraction in batch.contractions.values()] if cubic else [query]
+    given_slot = "s" if slot == "o" else "o"
+    given, given_index = first.factor(given_slot, first.ids[given_slot])
+    answer, answer_index = first.factor(slot, answers)
+    queries = add_all([gather(norm(given), given_index), *(norm(product) for product in between)])
+    return queries, gather(norm(answer), answer_index)
+
+
+def _squared_norm(x: Tensor) -> Tensor:
+    return real_rows(x).square().sum(dim=1)
+
+
+def _cubic_norm(x: Tensor) -> Tensor:
+    return x.abs().pow(3).sum(dim=1)
+
+
+class Smoothness:
+    """weight · Σ ‖a_k − a_{k+1}‖² over neighbouring knots, added to the loss summed over all facts."""
+
+    def __init__(self, weight: float, facts_per_time: Tensor, neighbours: tuple[Tensor, Tensor]) -> None:
+        """`facts_per_time` (times,) counts training facts; `neighbours` are the knots before and after each, or −1."""
+        self.weight, self.facts_per_time, self.neighbours = weight, facts_per_time, neighbours
+
+    @torch.no_grad()
+    def add_gradient_(
+        self, grad: Tensor, table: Tensor, times: Tensor, knots: TimeKnots | None, rows: Tensor | None
+    ) -> None:
+        """Add a batch's share of the gradient to `grad`, whose rows are the table's `rows`, or all.
+
+        `times` (B,) are those of the batch's facts. A time is regularized by the share of its facts that the batch
+        has, so that an epoch adds one whole gradient.
+        """
+        scale = 2 * self.weight / len(times) * self._shares(times, knots)
+        rows = torch.arange(len(table)) if rows is None else rows
+        if table[0].numel() < ROWWISE_ELEMENTS:
+            for neighbour in self.neighbours:
+                near = neighbour[rows]
+                has = near >= 0
+                difference = table[rows[has]] - table[near[has]]
+                grad[has] += difference * scale[rows[has]].to(table).view(-1, *[1] * (table.dim() - 1))
+            return
+        for place, row in enumerate(rows.tolist()):
+            alpha = float(scale[row])
+            for neighbour in self.neighbours:
+                near_row = int(neighbour[row])
+                if near_row >= 0:
+                    grad[place].add_(table[row], alpha=alpha).sub_(table[near_row], alpha=alpha)
+
+    def _shares(self, times: Tensor, knots: TimeKnots | None) -> Tensor:
+        """Return the share of each knot's training facts that the batch has: (knots,)."""
+        found, counts = times.unique(return_counts=True)
+        shares = torch.zeros(len(self.facts_per_time), dtype=torch.float64)
+        shares[found] = counts / self.facts_per_time[found].double()
+        if knots is None:
+            return shares
+        return knots.shares(shares, (self.facts_per_time > 0).double())
