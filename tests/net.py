@@ -18,13 +18,14 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from recollect import EpisodicGraph, Facts, Learning, Memory, Ranks, TimeAxis, Vocabulary, dataset, load
-from recollect.cli import app
-from recollect.known import Known
-from recollect.models import MODELS, TensorModel
-from recollect.ranks import rank
-from recollect.recipes import parse_recipe
-from recollect.training import Epoch
+from recollect import EpisodicGraph, Facts, Memory, ModelConfig, TimeAxis, TrainingRun, Vocabulary, dataset, load
+from recollect.cli.main import app
+from recollect.evaluation.ranking import rank
+from recollect.graph.fact_index import FactIndex
+from recollect.models.tensor_model import TensorModel
+from recollect.models.zoo import build_model
+from recollect.training.recipe import parse_recipe
+from recollect.training.trainer import Epoch
 
 HELP_COLUMNS = 100
 
@@ -88,14 +89,28 @@ def start_run(
     options: Mapping[str, Any],
     seed: int = 1,
     dtype: str = "float64",
-) -> Learning:
+) -> TrainingRun:
     """Return a training run that has not started; `recipe` is taken as it suits the model and changed by `options`."""
-    ranks = Ranks.of(dim, predicate=predicate_dim, time=time_dim)
     chosen = replace(parse_recipe(recipe, model), **options)
-    return Learning(graph, model=model, rank=ranks, form=form, recipe=chosen, seed=seed, dtype=dtype)
+    config = ModelConfig(
+        model=model,
+        dim=dim,
+        predicate_dim=predicate_dim,
+        time_dim=time_dim,
+        **structure(form),
+        reciprocal=chosen.reciprocal,
+        time_levels=(1,) if form == "semantic" else chosen.levels,
+        dtype=dtype,
+    )
+    return TrainingRun(graph, config, recipe=chosen, seed=seed)
 
 
-def finish_run(run: Learning) -> dict[str, Any]:
+def structure(form: str) -> dict[str, Any]:
+    """Return the options of a form of version 0.1: episodic, semantic or both."""
+    return {"static": True} if form == "both" else {"form": form}
+
+
+def finish_run(run: TrainingRun) -> dict[str, Any]:
     """Train to the end; return the last training loss, the last validation MRR and the checksums of the weights."""
     for _ in run:
         pass
@@ -145,12 +160,14 @@ def rank_checksums(
     **built: Any,
 ) -> dict[str, dict[str, list[float]]]:
     """Return [mean rank, mean reciprocal rank] of the training facts by slot, filtered and raw; weights are random."""
-    scorer = MODELS[model](graph.sizes, dim, form=form, dtype=torch.float64, **built)
+    built = {"time_levels" if name == "levels" else name: value for name, value in built.items()}
+    config = ModelConfig(model=model, dim=dim, **structure(form), dtype="float64", **built)
+    scorer = build_model(config, graph.sizes)
     dice = np.random.default_rng(1)
     with torch.no_grad():
         for _, parameter in sorted(scorer.named_parameters()):
             parameter.copy_(torch.from_numpy(dice.standard_normal(tuple(parameter.shape))))
-    known, facts = Known(graph.facts, graph.sizes), graph.split("train")
+    known, facts = FactIndex(graph.facts, graph.sizes), graph.split("train")
     slots = "spo" if form == "semantic" else "spot"
     found: dict[str, dict[str, list[float]]] = {}
     for slot in slots:
