@@ -80,6 +80,7 @@ class Contraction:
         """
         self.terms, self.ids, self.factor, self.counts = terms, ids, factor, counts
         self._cores = cores
+        self._own_problem: Problem | None = None
         self._facts = len(next(iter(ids.values())))
         self._parts: dict[int, Part] = {}
         self._combinations: dict[str, Combinations] = {}
@@ -146,12 +147,18 @@ class Contraction:
         return (1 << len(self.terms)) - 1
 
     def _problem(self, terms: Terms) -> Problem:
+        """Return the planning problem of the equation, or of its terms with candidates."""
+        if terms is self.terms and self._own_problem is not None:
+            return self._own_problem
         sizes: dict[str, int] = {}
         for bit, (_, axes) in enumerate(terms):
             if not set(axes) <= sizes.keys():
                 shape = self._part(1 << bit).value.shape
                 sizes |= dict(zip(axes, shape[-len(axes) :], strict=True))
-        return Problem.of(terms, sizes, self.counts)
+        problem = Problem.of(terms, sizes, self.counts)
+        if terms is self.terms:
+            self._own_problem = problem
+        return problem
 
     def _contract(self, terms: Terms, mask: int) -> Part:
         done = tuple(sorted(subset for subset in self._parts if subset & mask == subset))
@@ -269,9 +276,8 @@ class Contraction:
         if left:  # every left index is a row of its own
             index = (i[:, None] * per_row + torch.arange(per_row, device=i.device)).flatten()
             groups = groups.repeat(per_row)
-        elements = math.prod(matrices.shape[1 : 1 + len(summed)])
-        flat = rows.reshape(-1, elements)
-        value = grouped_mm(flat, index, matrices.reshape(len(matrices), elements, -1), groups)
+        matrices = matrices.flatten(1, len(summed))
+        value = grouped_mm(rows.reshape(-1, matrices.shape[1]), index, matrices, groups)
         return value.view(-1, *left_shape, *right_shape), left + right
 
 

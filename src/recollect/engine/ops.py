@@ -1,12 +1,19 @@
-"""Differentiable operations on embedding rows. The last line of each body is its definition in PyTorch."""
+"""Differentiable operations on embedding rows.
+
+The last lines of each body are its definition in plain PyTorch, for any device and dtype. A compiled version, where
+there is one, serves CPU tensors instead (`RECOLLECT_COMPILED=0` switches all of them off).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from recollect.engine import compiled
+from recollect.engine.compiled import is_compiled
 from recollect.graph.facts import is_sorted, stable_sort
 
 
@@ -26,6 +33,11 @@ class Groups:
             matrix, order = stable_sort(matrix)
         found, counts = torch.unique_consecutive(matrix, return_counts=True)
         return cls(order, found, counts)
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Return where the sorted rows of each group start, and the end of the last: (G + 1,)."""
+        return torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0)])
 
     def sort(self, rows: Tensor) -> Tensor:
         """Return rows in the order of their groups."""
@@ -49,34 +61,47 @@ class Groups:
 
 def gather(table: Tensor, ids: Tensor) -> Tensor:
     """Return table[ids]: (N, …), (B,) -> (B, …); the gradient is a scatter-add."""
+    if is_compiled(table) and table.requires_grad and torch.is_grad_enabled():
+        return compiled.Gather.apply(table, ids)
     return table.index_select(0, ids)
 
 
 def scatter_add(count: int, ids: Tensor, values: Tensor) -> Tensor:
     """Return zeros (count, …) with values[n] added to row ids[n], in order; no gradient."""
+    if is_compiled(values):
+        return compiled.scatter_add(count, ids, values)
     return values.new_zeros(count, *values.shape[1:]).index_add_(0, ids, values)
 
 
 def gather_mul(a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
     """Return a[i[n]] * b[j[n]]: (N, d), (B,), (M, d), (B,) -> (B, d), real or complex."""
+    if is_compiled(a, b):
+        return compiled.GatherMul.apply(a, i, b, j)
     return a.index_select(0, i) * b.index_select(0, j)
 
 
 def gather_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
     """Return out[b, k] = query[b] · table[ids[b, k]]: (B, d), (N, d), (B, K) -> (B, K), real."""
+    if is_compiled(query, table) and not query.is_complex():
+        return compiled.GatherDot.apply(query, table, ids)
     rows = table.index_select(0, ids.reshape(-1)).view(*ids.shape, query.shape[1])
     return torch.linalg.vecdot(rows, query[:, None, :])
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b: (B, K), (K, N) -> (B, N)."""
+    if is_compiled(a, b):
+        return compiled.Matmul.apply(a, b)
     return a @ b
 
 
 def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
-    """Return x[rows[n]] @ matrices[g], g being the group of n: (N, K), (n,), (M, K, R) -> (n, R), real."""
+    """Return x[rows[n]] @ matrices[g], g being the group of n: (N, K), (n,), (M, K, *R) -> (n, ΠR), real."""
+    if is_compiled(x, matrices) and not x.is_complex():
+        return groups.unsort(compiled.GroupedMM.apply(x, groups.sort(rows), matrices, groups))
     parts = groups.sort(rows).split(groups.counts.tolist())
-    products = [x.index_select(0, part) @ m for part, m in zip(parts, matrices[groups.matrix].unbind(), strict=True)]
+    shared = matrices[groups.matrix].flatten(2).unbind()
+    products = [x.index_select(0, part) @ matrix for part, matrix in zip(parts, shared, strict=True)]
     return groups.unsort(torch.cat(products))
 
 
@@ -85,9 +110,9 @@ def bilinear_scores(matrices: Tensor, groups: Groups, rows: Tensor, i: Tensor, c
 
     M is the matrix (R, C) of n's group; x and x' are rows[i[n]], y and y' columns[j[n]], i and j (n, 2).
     """
-    x, other_x = (grouped_mm(rows, ids, matrices, groups) for ids in i.unbind(1))
-    own, others = gather_dot(x, columns, j), gather_dot(other_x, columns, j[:, :1])
-    return torch.stack([own[:, 0], others[:, 0], own[:, 1]], dim=1)
+    x_m = grouped_mm(rows, i.reshape(-1), matrices, groups.repeat(2))
+    scores = gather_dot(x_m, columns, j.repeat_interleave(2, dim=0)).view(-1, 4)  # x M y, x M y', x' M y, x' M y'
+    return scores[:, [0, 2, 1]]
 
 
 def diagonal_scores(
@@ -100,6 +125,8 @@ def diagonal_scores(
     context belongs to fact b. other_s (B, K), other_o (B, L).
     """
     c = torch.arange(len(context), device=context.device) if c is None else c
+    if is_compiled(context, subjects, objects):
+        return compiled.DiagonalScores.apply(context, c, subjects, s, objects, o, other_s, other_o)
     by_object = _real_rows(gather_mul(context, c, subjects, s))
     by_subject = _real_rows(gather_mul(context, c, objects, o))
     true_and_objects = gather_dot(by_object, _real_rows(objects.conj()), torch.cat([o[:, None], other_o], dim=1))
@@ -109,6 +136,8 @@ def diagonal_scores(
 
 def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return how many scores of each row exceed the target, equal it, and are NaN: (B, N), (B,) -> three of (B,)."""
+    if is_compiled(scores, target) and not scores.is_complex():
+        return compiled.rank_counts(scores, target)
     own = target[:, None]
     return (scores > own).sum(dim=1), (scores == own).sum(dim=1), scores.isnan().sum(dim=1)
 

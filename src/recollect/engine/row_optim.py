@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recollect.engine.parallel import one_thread
+from recollect.engine.compiled import is_compiled, kernels
+from recollect.engine.parallel import one_thread, parallel_for
 
 OPTIMIZERS = ("adam", "adagrad")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
+UPDATE_WORK = 16  # multiply-adds that updating one element costs
 
 
 class RowOptimizer:
@@ -68,12 +71,29 @@ class RowOptimizer:
     def _update(self, name: str, rows: Tensor | None, grad: Tensor | None) -> None:
         state, weight = self.moments[name], self.parameters[name].detach()
         tensors = [x.view(len(x), -1) for x in (weight, *(state[key] for key in state if key not in ("last", "paid")))]
-        count = len(weight) if rows is None else len(rows)
-        values = None if grad is None else grad.reshape(count, -1)
-        which = slice(None) if rows is None else rows  # a slice copies nothing
+        count, width = len(weight) if rows is None else len(rows), tensors[0].shape[1]
         lr = self.lr * self.rates.get(name, 1.0)
+        if is_compiled(*tensors):
+            self._update_compiled([*tensors, state["last"], state["paid"]], rows, grad, lr)
+            return
+        values = None if grad is None else grad.reshape(count, width)
+        which = slice(None) if rows is None else rows  # a slice copies nothing
         update = _adam_rows if self.kind == "adam" else _adagrad_rows
         update(tensors, state["last"], state["paid"], which, values, self.step_count, lr, self.decay)
+
+    def _update_compiled(self, tensors: list[Tensor], rows: Tensor | None, grad: Tensor | None, lr: float) -> None:
+        arrays = [x.numpy() for x in tensors]
+        count, width = len(arrays[0]) if rows is None else len(rows), arrays[0].shape[1]
+        ids = np.arange(count) if rows is None else rows.numpy()
+        values = arrays[0][:0] if grad is None else grad.reshape(count, width).contiguous().numpy()
+        adam = self.kind == "adam"
+        update = kernels().adam_rows if adam else kernels().adagrad_rows
+        constants = (BETA1, BETA2, EPSILON) if adam else (ADAGRAD_EPSILON,)
+
+        def some(first: int, last: int) -> None:  # rows are distinct: no two threads write to one
+            update(*arrays, ids[first:last], values[first:last], self.step_count, lr, self.decay, *constants)
+
+        parallel_for(some, count, UPDATE_WORK * count * width)
 
     def state(self) -> dict[str, Tensor]:
         """Return everything but the weights that the next step depends on."""

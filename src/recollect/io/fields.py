@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from recollect.engine.kernels import compiled
+from recollect.engine.kernels import kernel
 
 PADDING = 64  # bytes that must be readable after the last row: the kernel looks ahead
 
@@ -137,7 +137,7 @@ def _ones(_context: Any, _word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@compiled()
+@kernel
 def _split(
     text: npt.NDArray[np.uint8],
     size: int,

@@ -1,0 +1,280 @@
+"""The operations of `ops` as autograd functions over compiled kernels, for CPU tensors in float32 and float64."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from recollect.engine.parallel import parallel_for
+
+if TYPE_CHECKING:
+    from recollect.engine.ops import Groups
+
+COMPILED = os.environ.get("RECOLLECT_COMPILED", "1") != "0"
+DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
+MOVE_WORK = 4  # multiply-adds that reading and writing one element costs
+MIN_COLUMNS = 256  # columns per thread of a gradient that is added up row by row: fewer share cache lines
+LARGE_MATRIX = 2**14  # elements: rows times larger matrices are BLAS products, one per group
+MAX_SPLITS, SPLIT_WORK = 4, 2**21  # of a dense product: at most so many pieces, each of at least so many multiply-adds
+
+
+@cache
+def kernels() -> ModuleType:
+    """Import numba and the kernels at first use."""
+    from recollect.engine import kernels as module
+
+    return module
+
+
+def is_compiled(*tensors: Tensor) -> bool:
+    """Return whether kernels serve these tensors: on the CPU, of one supported dtype, not switched off."""
+    dtype = tensors[0].dtype
+    return COMPILED and dtype in DTYPES and all(x.device.type == "cpu" and x.dtype == dtype for x in tensors)
+
+
+def rows_of(x: Tensor) -> np.ndarray[Any, Any]:
+    """Return the memory of a tensor as a matrix of rows: (N, …) -> (N, width), real or complex."""
+    x = x.detach().resolve_conj().contiguous()
+    return x.reshape(len(x), x.numel() // len(x) if len(x) else 0).numpy()
+
+
+def ids_of(x: Tensor) -> np.ndarray[Any, Any]:
+    return x.contiguous().numpy()
+
+
+def scatter_add(count: int, ids: Tensor, values: Tensor) -> Tensor:
+    """Return zeros (count, …) with values[n] added to row ids[n], in order."""
+    table = values.new_zeros(count, *values.shape[1:])
+    if values.numel():
+        kernels().scatter_add(rows_of(table), ids_of(ids), rows_of(values))
+    return table
+
+
+def _by_columns(body: Callable[[int, int], None], width: int, work: int) -> None:
+    """Run body(first, last) over ranges of columns: threads that add to the same rows never share an element."""
+    blocks = max(1, width // MIN_COLUMNS)
+
+    def columns(first: int, last: int) -> None:
+        body(MIN_COLUMNS * first, width if last == blocks else MIN_COLUMNS * last)
+
+    parallel_for(columns, blocks, work)
+
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.count = len(table)
+        return table.index_select(0, ids)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (ids,) = ctx.saved_tensors
+        return scatter_add(ctx.count, ids, grad), None
+
+
+class GatherMul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
+        ctx.save_for_backward(a, i, b, j)
+        out = torch.empty(len(i), a.shape[1], dtype=a.dtype)
+        multiply = kernels().gather_mul
+        x, at, y, to, z = rows_of(a), ids_of(i), rows_of(b), ids_of(j), rows_of(out)
+        parallel_for(lambda s, e: multiply(x, at[s:e], y, to[s:e], z[s:e]), len(z), MOVE_WORK * z.size)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        a, i, b, j = ctx.saved_tensors
+        add = kernels().gather_mul_grad
+        g = rows_of(grad)
+        gradients: list[Tensor | None] = [None, None]
+        for side, (like, own, other, ids) in enumerate(((a, i, b, j), (b, j, a, i))):
+            if ctx.needs_input_grad[2 * side]:
+                total = torch.zeros(like.shape, dtype=like.dtype)
+                arguments = (g, rows_of(other), ids_of(ids), ids_of(own), rows_of(total))
+                _by_columns(lambda s, e, x=arguments: add(*x, s, e), g.shape[1], MOVE_WORK * g.size)
+                gradients[side] = total
+        return gradients[0], None, gradients[1], None
+
+
+class GatherDot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(query, table, ids)
+        out = torch.empty(ids.shape, dtype=query.dtype)
+        q, x, at, y = rows_of(query), rows_of(table), ids_of(ids), out.numpy()
+        work = MOVE_WORK * q.shape[1] * at.size
+        parallel_for(lambda s, e: kernels().gather_dot(q[s:e], x, at[s:e], y[s:e]), len(q), work)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        query, table, ids = ctx.saved_tensors
+        dquery, dtable = torch.empty(query.shape, dtype=query.dtype), torch.zeros(table.shape, dtype=table.dtype)
+        arguments = (rows_of(query), rows_of(table), ids_of(ids), ids_of(grad), dquery.numpy(), dtable.numpy())
+        work = 2 * MOVE_WORK * query.shape[1] * ids.numel()
+        _by_columns(lambda s, e: kernels().gather_dot_grad(*arguments, s, e), query.shape[1], work)
+        return dquery, dtable, None
+
+
+class DiagonalScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, context: Tensor, c: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor,
+        other_s: Tensor, other_o: Tensor,
+    ) -> Tensor:  # fmt: skip
+        ctx.save_for_backward(context, c, subjects, s, objects, o, other_s, other_o)
+        out = torch.empty(len(s), 1 + other_s.shape[1] + other_o.shape[1], dtype=context.dtype.to_real())
+        a, x, y, scores = rows_of(context), rows_of(subjects), rows_of(objects), out.numpy()
+        ids = [ids_of(column) for column in (c, s, o, other_s, other_o)]
+
+        def some(first: int, last: int) -> None:
+            at, i, j, k, l = (column[first:last] for column in ids)
+            kernels().diagonal_scores(a, at, x, i, y, j, k, l, scores[first:last])
+
+        parallel_for(some, len(s), MOVE_WORK * out.numel() * context.shape[1])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        context, c, subjects, s, objects, o, other_s, other_o = ctx.saved_tensors
+        totals = [torch.zeros(x.shape, dtype=x.dtype) for x in (context, subjects, objects)]
+        kernels().diagonal_scores_grad(
+            rows_of(context), ids_of(c), rows_of(subjects), ids_of(s), rows_of(objects), ids_of(o),
+            ids_of(other_s), ids_of(other_o), ids_of(grad), *(rows_of(total) for total in totals),
+        )  # fmt: skip
+        return totals[0], None, totals[1], None, totals[2], None, None, None
+
+
+class Matmul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return _mm(a, b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        da = _mm(grad, b.mH) if ctx.needs_input_grad[0] else None
+        db = None
+        if ctx.needs_input_grad[1]:  # in the memory order of b
+            db = _mm(a.mH, grad) if b.stride(1) == 1 else _mm(grad.mT, a.conj()).mT
+        return da, db
+
+
+def _mm(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b, split by rows or columns, whichever are more; the split does not depend on the thread count."""
+    out = torch.empty(len(a), b.shape[1], dtype=a.dtype)
+    work, length = a.numel() * b.shape[1], max(out.shape)
+    splits = min(MAX_SPLITS, 1 + work // SPLIT_WORK)
+    bounds = [length * split // splits for split in range(splits + 1)]
+
+    def multiply(first: int, last: int) -> None:
+        for start, stop in pairwise(bounds[first : last + 1]):
+            if len(a) == length:
+                torch.mm(a[start:stop], b, out=out[start:stop])
+            else:
+                torch.mm(a, b[:, start:stop], out=out[:, start:stop])
+
+    parallel_for(multiply, splits, work)
+    return out
+
+
+class GroupedMM(torch.autograd.Function):
+    """x[rows[n]] @ matrices[g]; rows are in the order of their groups, matrices are (M, K, *R) in any memory order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
+        ctx.groups = groups
+        ctx.save_for_backward(x, rows, matrices)
+        K, R = matrices.shape[1], matrices[0, 0].numel()
+        out = x.new_empty(len(rows), R)
+        if K * R > LARGE_MATRIX:
+            gathered = x.index_select(0, rows)
+
+            def multiply(m: int, part: slice) -> None:
+                torch.mm(gathered[part], matrices[m].reshape(K, R), out=out[part])
+
+            _each_group(groups, out.numel() * K, multiply)
+        else:
+            _by_groups(kernels().grouped_mm, (rows_of(x), ids_of(rows), _dense(matrices)), groups, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        x, rows, matrices = ctx.saved_tensors
+        groups, grad = ctx.groups, grad.contiguous()
+        K, R = matrices.shape[1], matrices[0, 0].numel()
+        by_row = grad.new_empty(len(rows), K)
+        dmatrices = torch.empty_like(matrices)  # in the same memory order
+        if len(groups.matrix) < len(matrices):
+            dmatrices.zero_()
+        if K * R > LARGE_MATRIX:
+            gathered = x.index_select(0, rows)
+
+            def multiply(m: int, part: slice) -> None:
+                torch.mm(grad[part], matrices[m].reshape(K, R).T, out=by_row[part])
+                dmatrices[m] = torch.mm(gathered[part].T, grad[part]).view(matrices.shape[1:])
+
+            _each_group(groups, 2 * grad.numel() * K, multiply)
+        else:
+            each, dense = np.arange(len(rows)), grad.new_empty(len(matrices), K, R)
+            if len(groups.matrix) < len(matrices):
+                dense.zero_()
+            _by_groups(kernels().grouped_mm_transposed, (grad.numpy(), each, _dense(matrices)), groups, by_row)
+            _by_groups(kernels().grouped_outer, (rows_of(x), ids_of(rows), grad.numpy()), groups, dense)
+            dmatrices = dense.view(matrices.shape)
+        return scatter_add(len(x), rows, by_row), None, dmatrices, None
+
+
+def _dense(matrices: Tensor) -> np.ndarray[Any, Any]:
+    return matrices.detach().flatten(2).contiguous().numpy()
+
+
+def _by_groups(run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups, out: Tensor) -> None:
+    """Run a kernel over contiguous groups in parallel, balanced by row count."""
+    offsets, owner, result = groups.offsets.numpy(), groups.matrix.numpy(), out.numpy()
+    middles = (offsets[1:] + offsets[:-1]) / 2
+
+    def some(first: int, last: int) -> None:
+        a, b = np.searchsorted(middles, [first, last])  # a group belongs to the range that holds its middle
+        b = b if last < offsets[-1] else len(owner)
+        run(*arrays, offsets[a : b + 1], owner[a:b], result)
+
+    rows = int(offsets[-1])
+    parallel_for(some, rows, rows * arrays[0].shape[1] * result.shape[-1])
+
+
+def _each_group(groups: Groups, work: int, body: Callable[[int, slice], Any]) -> None:
+    """Run body(matrix, rows) for every group, groups in parallel."""
+    offsets, matrix = groups.offsets.tolist(), groups.matrix.tolist()
+
+    def some(first: int, last: int) -> None:
+        for g in range(first, last):
+            body(matrix[g], slice(offsets[g], offsets[g + 1]))
+
+    parallel_for(some, len(matrix), work)
+
+
+def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return how many scores of each row exceed the target, equal it, and are NaN."""
+    greater, equal, nan = (torch.empty(len(scores), dtype=torch.int64) for _ in range(3))
+    arrays = (scores.contiguous().numpy(), target.contiguous().numpy(), greater.numpy(), equal.numpy(), nan.numpy())
+    kernels().rank_counts(*arrays)
+    return greater, equal, nan
