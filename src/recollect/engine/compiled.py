@@ -133,17 +133,17 @@ class GatherDot(torch.autograd.Function):
 class DiagonalScores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, context: Tensor, c: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor,
-        other_s: Tensor, other_o: Tensor,
+        ctx: Any, context: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, other_s: Tensor,
+        other_o: Tensor,
     ) -> Tensor:  # fmt: skip
-        ctx.save_for_backward(context, c, subjects, s, objects, o, other_s, other_o)
+        ctx.save_for_backward(context, subjects, s, objects, o, other_s, other_o)
         out = torch.empty(len(s), 1 + other_s.shape[1] + other_o.shape[1], dtype=context.dtype.to_real())
-        a, x, y, scores = rows_of(context), rows_of(subjects), rows_of(objects), out.numpy()
-        ids = [ids_of(column) for column in (c, s, o, other_s, other_o)]
+        c, x, y, scores = rows_of(context), rows_of(subjects), rows_of(objects), out.numpy()
+        i, j, k, m = ids_of(s), ids_of(o), ids_of(other_s), ids_of(other_o)
 
         def some(first: int, last: int) -> None:
-            at, i, j, k, l = (column[first:last] for column in ids)
-            kernels().diagonal_scores(a, at, x, i, y, j, k, l, scores[first:last])
+            facts = slice(first, last)
+            kernels().diagonal_scores(c[facts], x, i[facts], y, j[facts], k[facts], m[facts], scores[facts])
 
         parallel_for(some, len(s), MOVE_WORK * out.numel() * context.shape[1])
         return out
@@ -151,13 +151,14 @@ class DiagonalScores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        context, c, subjects, s, objects, o, other_s, other_o = ctx.saved_tensors
-        totals = [torch.zeros(x.shape, dtype=x.dtype) for x in (context, subjects, objects)]
+        context, subjects, s, objects, o, other_s, other_o = ctx.saved_tensors
+        dcontext = torch.empty(context.shape, dtype=context.dtype)
+        dsubjects, dobjects = (torch.zeros(x.shape, dtype=x.dtype) for x in (subjects, objects))
         kernels().diagonal_scores_grad(
-            rows_of(context), ids_of(c), rows_of(subjects), ids_of(s), rows_of(objects), ids_of(o),
-            ids_of(other_s), ids_of(other_o), ids_of(grad), *(rows_of(total) for total in totals),
+            rows_of(context), rows_of(subjects), ids_of(s), rows_of(objects), ids_of(o), ids_of(other_s),
+            ids_of(other_o), ids_of(grad), rows_of(dcontext), rows_of(dsubjects), rows_of(dobjects),
         )  # fmt: skip
-        return totals[0], None, totals[1], None, totals[2], None, None, None
+        return dcontext, dsubjects, None, dobjects, None, None, None
 
 
 class Matmul(torch.autograd.Function):

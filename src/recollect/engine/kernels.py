@@ -1,7 +1,7 @@
 """Compiled loops behind the operations of `ops`: plain numba, one loop nest per kernel, no bounds checks.
 
-Arrays are C-contiguous. Ids are cast to unsigned integers, which spares numba's test for negative (wrap-around) indices. Reads and scattered writes
-stay in separate loops, so that LLVM vectorises both.
+Arrays are C-contiguous. Ids are cast to unsigned integers, which spares numba's test for negative (wrap-around)
+indices. Reads and scattered writes stay in separate loops, so that LLVM vectorises both.
 """
 
 from __future__ import annotations
@@ -54,46 +54,44 @@ def gather_mul_grad(grad: Array, b: Array, j: Array, i: Array, da: Array, first:
 
 @kernel
 def diagonal_scores(
-    context: Array, c: Array, subjects: Array, s: Array, objects: Array, o: Array,
-    other_s: Array, other_o: Array, out: Array,
-) -> None:  # fmt: skip
+    context: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array, out: Array
+) -> None:
     """out[n] = Re Σ_r c x y, then of each other subject, then of each other object; real or complex rows."""
-    K, L, d = other_s.shape[1], other_o.shape[1], context.shape[1]
+    K, d = other_s.shape[1], context.shape[1]
     for n in range(len(s)):
-        a, x, y = Id(c[n]), Id(s[n]), Id(o[n])
-        total = out.dtype.type(0)
+        x, y, total = Id(s[n]), Id(o[n]), out.dtype.type(0)
         for r in range(d):
-            total += (context[a, r] * subjects[x, r] * objects[y, r]).real
+            total += (context[n, r] * subjects[x, r] * objects[y, r]).real
         out[n, 0] = total
         for k in range(K):
             row, total = Id(other_s[n, k]), out.dtype.type(0)
             for r in range(d):
-                total += (context[a, r] * objects[y, r] * subjects[row, r]).real
+                total += (context[n, r] * objects[y, r] * subjects[row, r]).real
             out[n, 1 + k] = total
-        for k in range(L):
+        for k in range(other_o.shape[1]):
             row, total = Id(other_o[n, k]), out.dtype.type(0)
             for r in range(d):
-                total += (context[a, r] * subjects[x, r] * objects[row, r]).real
+                total += (context[n, r] * subjects[x, r] * objects[row, r]).real
             out[n, 1 + K + k] = total
 
 
 @kernel
 def diagonal_scores_grad(
-    context: Array, c: Array, subjects: Array, s: Array, objects: Array, o: Array,
-    other_s: Array, other_o: Array, grad: Array, dcontext: Array, dsubjects: Array, dobjects: Array,
+    context: Array, subjects: Array, s: Array, objects: Array, o: Array, other_s: Array, other_o: Array,
+    grad: Array, dcontext: Array, dsubjects: Array, dobjects: Array,
 ) -> None:  # fmt: skip
-    """Add the gradients of `diagonal_scores` to the rows of the context, the subjects and the objects."""
-    K, L, d = other_s.shape[1], other_o.shape[1], context.shape[1]
-    cx, cy = np.empty(d, context.dtype), np.empty(d, context.dtype)
-    dcx, dcy = np.empty(d, context.dtype), np.empty(d, context.dtype)
+    """Set the gradient of the context, add those of subjects and objects to their rows."""
+    K, d = other_s.shape[1], context.shape[1]
+    cx, cy = np.empty(d, context.dtype), np.empty(d, context.dtype)  # conjugates of c x and c y
+    dcx, dcy = np.empty(d, context.dtype), np.empty(d, context.dtype)  # gradients of c x and c y
     for n in range(len(s)):
-        a, x, y, g = Id(c[n]), Id(s[n]), Id(o[n]), grad[n, 0]
+        x, y, g = Id(s[n]), Id(o[n]), grad[n, 0]
         for r in range(d):
-            cx[r] = np.conj(context[a, r] * subjects[x, r])
-            cy[r] = np.conj(context[a, r] * objects[y, r])
-            dcx[r] = g * np.conj(objects[y, r])  # gradient of c x: true object and other objects
-            dcy[r] = 0  # gradient of c y: other subjects
-        for k in range(L):
+            cx[r] = np.conj(context[n, r] * subjects[x, r])
+            cy[r] = np.conj(context[n, r] * objects[y, r])
+            dcx[r] = g * np.conj(objects[y, r])
+            dcy[r] = 0
+        for k in range(other_o.shape[1]):
             row, g = Id(other_o[n, k]), grad[n, 1 + K + k]
             for r in range(d):
                 dcx[r] += g * np.conj(objects[row, r])
@@ -107,11 +105,11 @@ def diagonal_scores_grad(
                 dsubjects[row, r] += g * cy[r]
         g = grad[n, 0]
         for r in range(d):
-            dcontext[a, r] += dcx[r] * np.conj(subjects[x, r]) + dcy[r] * np.conj(objects[y, r])
+            dcontext[n, r] = dcx[r] * np.conj(subjects[x, r]) + dcy[r] * np.conj(objects[y, r])
         for r in range(d):
-            dsubjects[x, r] += dcx[r] * np.conj(context[a, r])
+            dsubjects[x, r] += dcx[r] * np.conj(context[n, r])
         for r in range(d):
-            dobjects[y, r] += g * cx[r] + dcy[r] * np.conj(context[a, r])
+            dobjects[y, r] += g * cx[r] + dcy[r] * np.conj(context[n, r])
 
 
 @kernel

@@ -116,19 +116,16 @@ def bilinear_scores(matrices: Tensor, groups: Groups, rows: Tensor, i: Tensor, c
 
 
 def diagonal_scores(
-    context: Tensor, c: Tensor | None, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor,
-    other_s: Tensor, other_o: Tensor,
-) -> Tensor:  # fmt: skip
+    context: Tensor, subjects: Tensor, s: Tensor, objects: Tensor, o: Tensor, other_s: Tensor, other_o: Tensor
+) -> Tensor:
     """Return Re Σ_r c x y of each fact, of its K other subjects and of its L other objects: (B, 1 + K + L).
 
-    c, x and y are rows (d,) of context, subjects and objects with the ids c, s and o (B,); without c, row b of the
-    context belongs to fact b. other_s (B, K), other_o (B, L).
+    c is the fact's row of the context (B, d); x and y are the rows s and o (B,) of subjects and objects (N, d).
     """
-    c = torch.arange(len(context), device=context.device) if c is None else c
     if is_compiled(context, subjects, objects):
-        return compiled.DiagonalScores.apply(context, c, subjects, s, objects, o, other_s, other_o)
-    by_object = _real_rows(gather_mul(context, c, subjects, s))
-    by_subject = _real_rows(gather_mul(context, c, objects, o))
+        return compiled.DiagonalScores.apply(context, subjects, s, objects, o, other_s, other_o)
+    by_object = _real_rows(context * subjects.index_select(0, s))
+    by_subject = _real_rows(context * objects.index_select(0, o))
     true_and_objects = gather_dot(by_object, _real_rows(objects.conj()), torch.cat([o[:, None], other_o], dim=1))
     other_subjects = gather_dot(by_subject, _real_rows(subjects.conj()), other_s)
     return torch.cat([true_and_objects[:, :1], other_subjects, true_and_objects[:, 1:]], dim=1)

@@ -88,8 +88,8 @@ def _diagonal_scores(
     subjects, objects = (model.lift(slot, model.table(slot)).resolve_conj() for slot in "so")
     none = contraction.ids["s"].new_empty(len(contraction.ids["s"]), 0)
     others = [negatives.get(slot, none).to(model.device) for slot in "so"]
-    context, index = contraction.query_rows("so")
-    scores = diagonal_scores(context, index, subjects, contraction.ids["s"], objects, contraction.ids["o"], *others)
+    context = contraction.query("so")
+    scores = diagonal_scores(context, subjects, contraction.ids["s"], objects, contraction.ids["o"], *others)
     return scores[:, 0], scores[:, 1:]
 
 
