@@ -371,13 +371,14 @@ def test_a_failed_rename_puts_the_old_export_back(tmp_path, monkeypatch):
     assert_same(plain(), read_graph(tmp_path / "g"))
 
 
-def test_what_a_kill_left_is_no_hindrance(tmp_path):
-    for left in (".g.tmp", ".g.old"):
-        (tmp_path / left).mkdir()
-        (tmp_path / left / "train.tsv").write_text("half")
+def test_an_export_interrupted_between_its_two_renames_is_read_and_replaced(tmp_path):
     write_graph(plain(), tmp_path / "g", "tsv")
-    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+    (tmp_path / "g").rename(tmp_path / ".g.old")
     assert_same(plain(), read_graph(tmp_path / "g"))
+    assert_same(plain(), read(tmp_path / "g"))
+    write_graph(example(), tmp_path / "g", overwrite=True)
+    assert_same(example(), read_graph(tmp_path / "g"))
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
 @pytest.mark.parametrize("format", ["nquads", "ids"])

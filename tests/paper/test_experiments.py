@@ -24,7 +24,6 @@ from recollect.evaluation.ranking import rank
 from recollect.graph.episodes import split_randomly
 from recollect.graph.fact_index import FactIndex
 from recollect.io.atomic import write_text
-from recollect.memory import bundle
 from recollect.models.tensor_model import MODELS, ConT
 
 NAMES = list(experiments.EXPERIMENTS)
@@ -237,7 +236,7 @@ def test_a_text_is_replaced_in_one_step(tmp_path, monkeypatch):
     file = tmp_path / "new" / "page.md"
     write_text(file, "θ")
     with monkeypatch.context() as patched:
-        patched.setattr(bundle.os, "replace", refuse)
+        patched.setattr("os.replace", refuse)
         with pytest.raises(AssertionError):
             write_text(file, "half")
     assert file.read_text(encoding="utf-8") == "θ"

@@ -1,43 +1,43 @@
-"""A training run as one safetensors file, replaced in one step."""
+"""A checkpoint of a training run: one safetensors file with JSON metadata, replaced in one step."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors
+import safetensors.torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.io.atomic import fresh_folder, sync, temporary_of, write_tensors
+from recollect.io.atomic import remove_temporaries, replaced_file
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-    """Replace the checkpoint at `path` in one step."""
-    temporary = fresh_folder(path)
-    try:
-        write_tensors(temporary / "run", tensors, {"run": json.dumps(plain)})
-        sync(temporary / "run")
-        os.replace(temporary / "run", path)
-        sync(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def remove_checkpoint(path: Path) -> None:
-    """Remove a checkpoint, and what a kill during its writing may have left."""
-    path.unlink(missing_ok=True)
-    shutil.rmtree(temporary_of(path), ignore_errors=True)
+    """Write named tensors and a JSON-compatible mapping to `path`, replacing an earlier checkpoint in one step."""
+    with replaced_file(path) as temporary:
+        write_tensors(temporary, tensors, {"run": json.dumps(plain)})
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the mapping that `write_checkpoint` wrote."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             plain: dict[str, Any] = json.loads((file.metadata() or {})["run"])
             return {name: file.get_tensor(name) for name in file.keys()}, plain  # noqa: SIM118
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint and the temporary files that killed processes left beside it."""
+    path.unlink(missing_ok=True)
+    remove_temporaries(path)
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write named tensors from any device and of any strides to a safetensors file."""
+    on_cpu = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    safetensors.torch.save_file(on_cpu, file, metadata=metadata)

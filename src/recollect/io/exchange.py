@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from torch import Tensor
 from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph, Vocabulary
 from recollect.graph.times import GRAINS, MAX_TIMES
+from recollect.io.atomic import existing_folder, replaced_folder
 from recollect.io.formats import EXTRAS, FORMATS, GRAPH, RESTORE, digest_of_file, extras_of
 
 __all__ = ["FORMATS", "GRAPH", "check_format", "is_export", "read_graph", "write_graph"]
@@ -45,16 +44,12 @@ def write_graph(
     folder = Path(folder)
     _check(graph, format)
 
-    def fill(fresh: Path) -> None:
-        FORMATS[format].write(graph, fresh)
-        (fresh / GRAPH).write_bytes(_describe(graph, format, fresh, about or {}).encode())
-
     try:
-        if folder.exists() and not overwrite:
-            raise UserError(f"{folder} exists; choose another place or overwrite it (overwrite=True, --force)")
-        if folder.exists() and not is_export(folder):
+        if overwrite and folder.exists() and not is_export(folder):
             raise UserError(f"{folder} exists and is no exported graph, so it is not replaced; choose another place")
-        _fill_whole(folder.resolve(), fill)
+        with replaced_folder(folder, overwrite=overwrite) as temporary:
+            FORMATS[format].write(graph, temporary)
+            (temporary / GRAPH).write_bytes(_describe(graph, format, temporary, about or {}).encode())
     except UnicodeEncodeError as error:
         raise UserError(f"{graph.name!r} cannot be written as UTF-8 ({error}); rename what holds that") from error
     except OSError as error:
@@ -75,6 +70,7 @@ def read_graph(folder: Path) -> EpisodicGraph:
     True
     """
     try:
+        folder = existing_folder(folder)
         about = _read_about(folder)
         if missing := [name for name in about["files"] if not (folder / name).is_file()]:
             raise UserError(f"{folder / missing[0]} is missing, so this export is incomplete; {RESTORE}")
@@ -104,27 +100,6 @@ def is_export(folder: Path) -> bool:
     """Whether a folder holds an exported graph; other tools have files called graph.json too."""
     file = folder / GRAPH
     return file.is_file() and b'"recollect"' in file.read_bytes()
-
-
-def _fill_whole(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a fresh folder beside `folder`, then let it take that place."""
-    fresh, old = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "old"))
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    try:
-        fill(fresh)
-        for file in fresh.iterdir():
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            folder.rename(old)
-        fresh.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        if old.exists() and not folder.exists():
-            old.rename(folder)
 
 
 def _check(graph: EpisodicGraph, format: str) -> None:

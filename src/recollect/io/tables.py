@@ -22,6 +22,7 @@ from recollect.errors import UserError
 from recollect.graph.facts import SPLITS, EpisodicGraph
 from recollect.graph.times import GRAINS, natural_grain, time_bin
 from recollect.io.assembly import TIME_ROLES, Table, assemble, first_true
+from recollect.io.atomic import existing_folder
 from recollect.io.exchange import GRAPH, is_export, read_graph
 from recollect.io.formats import EXTRAS
 
@@ -95,7 +96,9 @@ def _read(
     inclusive_end: bool,
     name: str | None,
 ) -> EpisodicGraph:
-    if isinstance(source, str | Path) and Path(source).is_dir():
+    if isinstance(source, str | Path):
+        source = existing_folder(Path(source))
+    if isinstance(source, Path) and source.is_dir():
         if is_export(Path(source)):
             if told or grain or static or inclusive_end or name:
                 raise UserError(f"{source}: {GRAPH} tells how to read this exported graph; leave out all other options")

@@ -1,15 +1,13 @@
-"""A trained memory as a directory, and an unfinished run as one file; both appear whole or not at all.
+"""A bundle: a trained memory as a folder that is replaced in one step and checked by digests when it is read.
 
-A bundle holds `weights.safetensors`, `memory.json`, `entities`, `predicates`, `times` and `facts.parquet`.
-It is written beside its place, flushed, and renamed; every file's digest is in `memory.json`, which
-carries its own. Nothing in it is ever executed.
+It holds `weights.safetensors`, `memory.json`, `entities`, `predicates`, `times` and `facts.parquet`. The digest of
+every file is in `memory.json`, which also has its own. Nothing in a bundle is ever executed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +22,8 @@ from torch import Tensor
 from recollect.errors import UserError
 from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary
 from recollect.graph.times import GRAINS, TimeAxis
-from recollect.io.atomic import fresh_folder, sync, write_tensors
+from recollect.io.atomic import existing_folder, replaced_folder
+from recollect.io.checkpoint import write_tensors
 
 FORMAT = 1
 WEIGHTS, ABOUT = "weights.safetensors", "memory.json"
@@ -41,32 +40,15 @@ def write_bundle(
     overwrite: bool = False,
 ) -> None:
     """Write a bundle to `path`; an existing one is replaced only with `overwrite`."""
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists; choose another place or overwrite it (overwrite=True, --force)")
-    if path.exists() and not (path / ABOUT).is_file():
+    if overwrite and path.exists() and not (path / ABOUT).is_file():
         raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
-    path = path.resolve()
-    temporary, old = fresh_folder(path), _aside(path)
-    if old.exists() and not path.exists():  # a replacement was cut off between its two renames
-        old.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
-    try:
+    with replaced_folder(path, overwrite=overwrite) as temporary:
         _write_files(temporary, weights, graph, about)
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
-        sync(path.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if old.exists() and not path.exists():
-            old.rename(path)
 
 
 def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str, Any]]:
     """Weights, graph and description of a bundle, after every digest has been checked."""
-    if not path.exists() and _aside(path).exists():
-        path = _aside(path)  # a replacement was cut off between its two renames: this is what was replaced
+    path = existing_folder(path)
     about = _read_about(path)
     for name in (WEIGHTS, *TABLES):
         file = path / name
@@ -111,9 +93,6 @@ def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGra
     full["files"] = {name: _digest(folder / name) for name in (WEIGHTS, *TABLES)}
     full["digest"] = _digest_of(full)
     (folder / ABOUT).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    for name in (WEIGHTS, *TABLES, ABOUT):
-        sync(folder / name)
-    sync(folder)
 
 
 def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
@@ -174,11 +153,6 @@ def _read_facts(frame: pl.DataFrame) -> Facts:
     if frame.height and frame["weight"].null_count() == 0:
         weight = torch.from_numpy(frame["weight"].to_numpy(writable=True))
     return Facts(Facts.from_columns(*columns).ids, value, weight)
-
-
-def _aside(path: Path) -> Path:
-    """Where a bundle stands while another takes its place."""
-    return path.with_name(f".{path.name}.old")
 
 
 def _digest(file: Path) -> str:
