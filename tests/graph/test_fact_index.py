@@ -1,10 +1,10 @@
-"""Known facts: filters, membership, and corruptions that keep away from them."""
+"""The index of known facts equals loops over them, and negatives are sampled as it says."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import SIZES, generator, random_facts
@@ -15,7 +15,7 @@ from recollect.training.negatives import parse_negatives, sample_negatives
 
 
 def completions(known_rows, fact, slot):
-    """Every id that completes the fact, by looping over all facts."""
+    """Return every id that completes the fact, by looping over all facts."""
     at = SLOTS.index(slot)
     return sorted({row[at] for row in known_rows if all(row[i] == fact[i] for i in range(4) if i != at)})
 
@@ -28,7 +28,7 @@ def test_find_gives_all_completions_and_only_those(seed, slot):
         assert ids[rows == i].tolist() == completions(facts.ids.tolist(), query, slot)
 
 
-def test_contains_and_the_value_of_facts():
+def test_it_contains_the_true_facts_it_was_built_from():
     facts = random_facts(40)
     known = FactIndex(facts[:20], SIZES)
     expected = [row in facts.ids[:20].tolist() for row in facts.ids.tolist()]
@@ -38,14 +38,15 @@ def test_contains_and_the_value_of_facts():
     assert not unknown.contains(facts).any()
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 300), slot=st.sampled_from(SLOTS))
-def test_corruptions_are_uniform_over_what_is_allowed(seed, slot):
+def test_negatives_reach_every_allowed_id_and_no_other(seed, slot):
     facts = random_facts(30, seed=seed)
     known = FactIndex(facts, SIZES)
-    anything = sample_negatives(facts, slot, 50, known=known, generator=generator(seed))
-    assert bool((anything != facts.column(slot)[:, None]).all())
-    fresh = sample_negatives(facts, slot, 200, known=known, generator=generator(seed), avoid_known=True)
-    for row, drawn in zip(facts.ids.tolist(), fresh.tolist(), strict=True):
+    others = sample_negatives(facts, slot, 50, known=known, generator=generator(seed))
+    assert bool((others != facts.column(slot)[:, None]).all())
+    unknown = sample_negatives(facts, slot, 200, known=known, generator=generator(seed), avoid_known=True)
+    for row, drawn in zip(facts.ids.tolist(), unknown.tolist(), strict=True):
         taken = completions(facts.ids.tolist(), row, slot)
         allowed = set(range(known.size(slot))) - set(taken)
         if allowed:
@@ -54,7 +55,7 @@ def test_corruptions_are_uniform_over_what_is_allowed(seed, slot):
             assert set(drawn) <= set(range(known.size(slot))) - {row[SLOTS.index(slot)]}
 
 
-def test_corruptions_are_seeded():
+def test_negatives_depend_on_the_seed():
     facts = random_facts(8)
     known = FactIndex(facts, SIZES)
     draws = [sample_negatives(facts, "o", 5, known=known, generator=generator(seed)) for seed in (1, 1, 2)]
@@ -62,7 +63,7 @@ def test_corruptions_are_seeded():
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_a_slot_with_one_id_cannot_be_corrupted():
+def test_a_slot_with_one_id_has_no_negatives():
     facts = Facts.of([(0, 0, 1, 0)])
     known = FactIndex(facts, {"entity": 2, "predicate": 1, "time": 1})
     with pytest.raises(UserError, match="cannot corrupt the predicate: this graph has only one"):
@@ -70,6 +71,6 @@ def test_a_slot_with_one_id_cannot_be_corrupted():
 
 
 @pytest.mark.parametrize("text", ["", "s=0", "x=1", "s", "s=-1", "s=one"])
-def test_bad_negatives(text):
+def test_negatives_that_cannot_be_parsed_are_refused(text):
     with pytest.raises(UserError, match="negatives|unknown slot"):
         parse_negatives(text)

@@ -1,4 +1,4 @@
-"""What a graph looks like: sizes, density, who and what is busiest, facts over time, how long facts last."""
+"""Summary statistics of a graph: sizes, density, most frequent labels, facts over time, lengths of runs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 from recollect.graph.episodes import current, ends, runs
 from recollect.graph.facts import EpisodicGraph, Vocabulary, distinct, number
 
-BUSIEST = 5
+BUSIEST = 5  # labels listed per kind
 
 
 def describe(graph: EpisodicGraph) -> dict[str, Any]:
-    """Figures of a graph as plain numbers, ready for JSON.
+    """Return summary statistics as plain numbers, ready for JSON.
 
-    All figures but the first are of true facts. Density is the share of all cells that are. A fact is seen once
-    if no other time has its triple. A run is a block of consecutive times of one triple; `run_lengths` tells how
-    many are of length 1, 2, ….
+    All but `rows`, `facts`, `duplicates` and `dropped` are of distinct true facts. `density` is their share of the
+    cells of the (s, p, o, t) tensor, `seen_once` the share of facts whose triple occurs at no other time. A run is a
+    maximal block of consecutive times of one triple; `run_lengths` counts the runs of length 1, 2, ….
     """
     facts = distinct(graph.facts.true(), graph.sizes)
     times = len(graph.times)
     cells = graph.sizes["entity"] ** 2 * graph.sizes["predicate"] * times
-    _, seen = number(facts, graph.sizes, "spo").unique(return_counts=True)
+    _, occurrences = number(facts, graph.sizes, "spo").unique(return_counts=True)
     found = runs(graph)
     lengths = found.last - found.first.t + 1
     return {
@@ -41,8 +41,8 @@ def describe(graph: EpisodicGraph) -> dict[str, Any]:
         "from": graph.times.label(0),
         "to": graph.times.label(times - 1),
         "density": len(facts) / cells,
-        "triples": len(seen),
-        "seen_once": int((seen == 1).sum()) / max(1, len(facts)),
+        "triples": len(occurrences),
+        "seen_once": int((occurrences == 1).sum()) / max(1, len(facts)),
         "starts": len(found.first),
         "ends": len(ends(graph)),
         "current": len(current(graph).true()),
@@ -59,20 +59,20 @@ def describe(graph: EpisodicGraph) -> dict[str, Any]:
 
 
 def _busiest(vocabulary: Vocabulary, ids: Tensor) -> dict[str, int]:
-    """The labels with the most facts, ties in label order."""
+    """Return the most frequent labels of ids (n,) with their counts, ties in label order."""
     counts = torch.bincount(ids, minlength=len(vocabulary))
-    first = counts.argsort(descending=True, stable=True)[:BUSIEST]
-    return dict(zip(vocabulary.take(first), counts[first].tolist(), strict=True))
+    top = counts.argsort(descending=True, stable=True)[:BUSIEST]
+    return dict(zip(vocabulary.take(top), counts[top].tolist(), strict=True))
 
 
 def sparkline(counts: list[int], width: int = 60) -> str:
-    """Counts as a row of small bars, neighbours averaged where there are more than `width`.
+    """Return a bar chart of one line and at most `width` characters; more counts than that are averaged.
 
     >>> sparkline([0, 1, 2, 4])
     '·▂▄█'
     """
-    pieces = min(width, len(counts))
-    edges = [i * len(counts) // pieces for i in range(pieces + 1)]
-    means = [sum(counts[a:b]) / (b - a) for a, b in pairwise(edges)]
-    top = max(means, default=0) or 1
-    return "".join("·▁▂▃▄▅▆▇█"[round(8 * mean / top)] for mean in means)
+    bars = min(width, len(counts))
+    edges = [i * len(counts) // bars for i in range(bars + 1)]
+    means = [sum(counts[start:stop]) / (stop - start) for start, stop in pairwise(edges)]
+    highest = max(means, default=0) or 1
+    return "".join("·▁▂▃▄▅▆▇█"[round(8 * mean / highest)] for mean in means)

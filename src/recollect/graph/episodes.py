@@ -1,4 +1,4 @@
-"""Runs of consecutive facts, what starts and ends and is current, and seeded splits."""
+"""Operations on whole graphs: runs, starts, ends, the current state, rare facts, coarser graphs and splits."""
 
 from __future__ import annotations
 
@@ -16,65 +16,68 @@ from recollect.graph.times import GRAINS, TimeAxis, check_limits, time_bin, with
 
 @dataclass(frozen=True)
 class Runs:
-    """Maximal blocks of consecutive times of one (s, p, o)."""
+    """n maximal blocks of consecutive times of one (s, p, o)."""
 
-    first: Facts  # at the first time of each run
-    last: Tensor  # (n,) the last time of each run
+    first: Facts  # (n,) facts: the triple of each run and its first time
+    last: Tensor  # (n,) int64: the last time of each run
 
 
 def runs(graph: EpisodicGraph) -> Runs:
-    """All runs of the graph's true facts, ordered by (s, p, o, first time)."""
+    """Return all runs of the graph's true facts, sorted by (s, p, o, first time)."""
     facts = distinct(graph.facts.true(), graph.sizes)
     codes = number(facts, graph.sizes)
-    # a run goes on where the next number is one more and the time has not wrapped into another triple
-    goes_on = (codes[1:] == codes[:-1] + 1) & (facts.t[1:] > 0)
-    first, last = (torch.ones(len(facts), dtype=torch.bool) for _ in range(2))
-    first[1:], last[:-1] = ~goes_on, ~goes_on
-    return Runs(Facts(facts.ids[first]), facts.t[last])
+    # the next code is one more at the next time of the same triple, or at time 0 of another triple
+    continues = (codes[1:] == codes[:-1] + 1) & (facts.t[1:] > 0)
+    is_first = torch.ones(len(facts), dtype=torch.bool)
+    is_first[1:] = ~continues
+    is_last = torch.ones(len(facts), dtype=torch.bool)
+    is_last[:-1] = ~continues
+    return Runs(Facts(facts.ids[is_first]), facts.t[is_last])
 
 
 def starts(graph: EpisodicGraph) -> Facts:
-    """E_start: (s, p, o, first t) of every run."""
+    """Return E_start: (s, p, o, first t) of every run."""
     return runs(graph).first
 
 
 def ends(graph: EpisodicGraph) -> Facts:
-    """E_end: (s, p, o, last t) of every run that ends before the last time."""
+    """Return E_end: (s, p, o, last t) of every run that ends before the last time of the graph."""
     found = runs(graph)
     ended = found.last < len(graph.times) - 1
     return found.first[ended].with_slot("t", found.last[ended])
 
 
 def current(graph: EpisodicGraph) -> Facts:
-    """χ at the last time T: True for triples with a run that reaches T, False for those whose runs all ended."""
-    found, last = runs(graph), len(graph.times) - 1
+    """Return χ, every triple at the last time T of the graph: True if one of its runs reaches T, else False."""
+    found, last_time = runs(graph), len(graph.times) - 1
     triples = number(found.first, graph.sizes, "spo")
-    latest = torch.ones(len(triples), dtype=torch.bool)  # runs are in order: the last of a triple is its latest
-    latest[:-1] = triples[1:] != triples[:-1]
-    return Facts(found.first[latest].with_slot("t", last).ids, found.last[latest] == last)
+    is_latest = torch.ones(len(triples), dtype=torch.bool)  # runs are sorted: the last one of a triple is its latest
+    is_latest[:-1] = triples[1:] != triples[:-1]
+    return Facts(found.first[is_latest].with_slot("t", last_time).ids, found.last[is_latest] == last_time)
 
 
 def rare(graph: EpisodicGraph) -> Facts:
-    """Facts of triples that occur fewer than three times, and the starts of all runs."""
+    """Return the facts of triples that occur fewer than three times, and the starts of all runs."""
     facts = distinct(graph.facts.true(), graph.sizes)
     _, inverse, counts = number(facts, graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
-    return distinct(Facts.concat([Facts(facts.ids[counts[inverse] < 3]), starts(graph)]), graph.sizes)
+    infrequent = Facts(facts.ids[counts[inverse] < 3])
+    return distinct(Facts.concat([infrequent, starts(graph)]), graph.sizes)
 
 
 def most_frequent(graph: EpisodicGraph, entities: int) -> EpisodicGraph:
-    """The facts among the `entities` entities that occur most often, ties by label; the paper's restriction."""
+    """Return the graph of the facts among its `entities` most frequent entities; ties go by label."""
     if entities < 1:
         raise UserError(f"cannot keep the {entities} most frequent entities; wanted at least 1")
     facts = graph.facts
     counts = torch.bincount(torch.cat([facts.s, facts.o]), minlength=len(graph.entities))
     kept = counts.argsort(descending=True, stable=True)[:entities].sort().values
-    labels, new_id = _kept_labels(graph.entities, kept)
+    labels, new_id = _subset(graph.entities, kept)
 
-    def renumber(part: Facts) -> Facts:
+    def restrict(part: Facts) -> Facts:
         inside = part[(new_id[part.s] >= 0) & (new_id[part.o] >= 0)]
         return inside.with_slot("s", new_id[inside.s]).with_slot("o", new_id[inside.o])
 
-    splits = {name: renumber(part) for name, part in graph.splits.items()}
+    splits = {name: restrict(part) for name, part in graph.splits.items()}
     return replace(graph, entities=labels, splits=splits, duplicates=0, rows={}, dropped={})
 
 
@@ -88,83 +91,75 @@ def aggregate(
     until: str | None = None,
     counts: bool = False,
 ) -> EpisodicGraph:
-    """The facts of all splits told more coarsely: entities and predicates by group, times by a coarser grain.
+    """Return a coarser, unsplit graph: entities and predicates mapped to groups, times to a coarser grain.
 
-    A label that a mapping leaves out loses its facts, and so do times before `since` and after `until` (both
-    at the new grain, both included). Equal facts are merged; with `counts` one weighs as much as all it stands for.
+    Facts with a label that a mapping lacks are dropped, and so are facts before `since` or after `until`. Both limits
+    include the whole period of the new grain that they lie in. Equal facts are merged; with `counts` their weights are
+    added.
     """
-    told = graph.facts.true()
-    kept = torch.ones(len(told), dtype=torch.bool)
-    vocabularies, columns = {}, {}
-    for kind, old, groups in (("entity", graph.entities, entities), ("predicate", graph.predicates, predicates)):
-        new, ids = _grouped(old, groups)
-        vocabularies[kind] = new
-        for slot in (slot for slot in SLOTS if KINDS[slot] == kind):
-            columns[slot] = ids[told.column(slot)]
-    columns["t"], axis = _coarse_times(graph.times, grain, since, until, told.t)
-    for column in columns.values():
-        kept &= column >= 0
+    old = graph.facts.true()
+    new_entities, entity_group = _group(graph.entities, entities)
+    new_predicates, predicate_group = _group(graph.predicates, predicates)
+    axis, new_time = _coarser_axis(graph.times, grain, since, until)
+    mapped = Facts.from_columns(entity_group[old.s], predicate_group[old.p], entity_group[old.o], new_time[old.t])
+    kept = (mapped.ids >= 0).all(dim=1)
     if not kept.any():
         raise UserError(f"no fact of {graph.name} is left; check the groups and the dates")
-    facts = Facts.from_columns(*(columns[slot][kept] for slot in SLOTS))
-    sizes = {**{kind: len(new) for kind, new in vocabularies.items()}, "time": len(axis)}
+    facts = mapped[kept]
+    sizes = {"entity": len(new_entities), "predicate": len(new_predicates), "time": len(axis)}
     merged, weight = distinct(facts, sizes), None
     if counts:
-        weights = (told.weight if told.weight is not None else torch.ones(len(told)))[kept]
+        old_weight = torch.ones(len(old)) if old.weight is None else old.weight
         _, inverse = number(facts, sizes).unique(return_inverse=True)
-        weight = torch.zeros(len(merged)).index_add_(0, inverse, weights)
-    outside = int((~kept).sum())
-    return _only_used(
+        weight = torch.zeros(len(merged)).index_add_(0, inverse, old_weight[kept])
+    dropped = len(old) - len(facts)
+    return _without_unused_labels(
         EpisodicGraph(
-            vocabularies["entity"],
-            vocabularies["predicate"],
+            new_entities,
+            new_predicates,
             axis,
             {"train": Facts(merged.ids, None, weight)},
             graph.name,
             duplicates=len(facts) - len(merged),
-            rows={"train": len(told)},
-            dropped={"outside the groups or the dates": outside} if outside else {},
+            rows={"train": len(old)},
+            dropped={"outside the groups or the dates": dropped} if dropped else {},
         )
     )
 
 
-def _grouped(old: Vocabulary, groups: Mapping[str, str] | None) -> tuple[Vocabulary, Tensor]:
-    """The vocabulary of the groups, and the group of every old id, −1 for none."""
+def _group(vocabulary: Vocabulary, groups: Mapping[str, str] | None) -> tuple[Vocabulary, Tensor]:
+    """Return the vocabulary of the groups and the group id of every old id, −1 for none: (old size,)."""
     if groups is None:
-        return old, torch.arange(len(old))
-    new = Vocabulary.of(old.kind, (groups[label] for label in old.labels if label in groups))
-    return new, torch.tensor([new.index(groups[label]) if label in groups else -1 for label in old.labels])
+        return vocabulary, torch.arange(len(vocabulary))
+    new = Vocabulary.of(vocabulary.kind, (groups[label] for label in vocabulary.labels if label in groups))
+    return new, torch.tensor([new.index(groups[label]) if label in groups else -1 for label in vocabulary.labels])
 
 
-def _coarse_times(
-    old: TimeAxis, grain: str | None, since: str | None, until: str | None, times: Tensor
-) -> tuple[Tensor, TimeAxis]:
-    """The new index of every time, −1 outside the limits, and the axis they lie on."""
+def _coarser_axis(old: TimeAxis, grain: str | None, since: str | None, until: str | None) -> tuple[TimeAxis, Tensor]:
+    """Return the axis at `grain` within the limits and the new id of every old id, −1 outside them: (old size,)."""
     grain = grain or old.grain
     if grain not in GRAINS:
         raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
-    bins = [time_bin(label, grain) for label in old.labels]
-    if None in bins:
+    bins = [number for number in (time_bin(label, grain) for label in old.labels) if number is not None]
+    if len(bins) < len(old):
         raise UserError(f"{old.grain}s cannot be told by {grain}; choose a coarser grain than {old.grain}")
     check_limits(since, until, old.grain)
-    inside = [
-        b for label, b in zip(old.labels, bins, strict=True) if b is not None and within(label, since, until, old.grain)
-    ]
+    inside = [number for number, label in zip(bins, old.labels, strict=True) if within(label, since, until, old.grain)]
     if not inside:
         raise UserError(
             f"no time lies between {since} and {until}; the record runs from {old.label(0)} "
             f"to {old.label(len(old) - 1)}"
         )
     axis = TimeAxis.spanning(grain, inside)
-    index = [(b - axis.first) // axis.step if b is not None and inside[0] <= b <= inside[-1] else -1 for b in bins]
-    return torch.tensor(index)[times], axis
+    ids = [(number - axis.first) // axis.step if inside[0] <= number <= inside[-1] else -1 for number in bins]
+    return axis, torch.tensor(ids)
 
 
-def _only_used(graph: EpisodicGraph) -> EpisodicGraph:
-    """Without the entities and predicates that no fact is about."""
+def _without_unused_labels(graph: EpisodicGraph) -> EpisodicGraph:
+    """Return the graph without entities and predicates that no fact has."""
     facts = graph.facts
-    entities, new_entity = _kept_labels(graph.entities, torch.cat([facts.s, facts.o]).unique())
-    predicates, new_predicate = _kept_labels(graph.predicates, facts.p.unique())
+    entities, new_entity = _subset(graph.entities, torch.cat([facts.s, facts.o]).unique())
+    predicates, new_predicate = _subset(graph.predicates, facts.p.unique())
 
     def renumber(part: Facts) -> Facts:
         part = part.with_slot("s", new_entity[part.s]).with_slot("o", new_entity[part.o])
@@ -174,57 +169,64 @@ def _only_used(graph: EpisodicGraph) -> EpisodicGraph:
     return replace(graph, entities=entities, predicates=predicates, splits=splits)
 
 
-def _kept_labels(old: Vocabulary, kept: Tensor) -> tuple[Vocabulary, Tensor]:
-    """A vocabulary of the ids in `kept`, in order, and the new id of every old one, −1 where it is not kept."""
-    new_id = torch.full((len(old),), -1).scatter_(0, kept, torch.arange(len(kept)))
-    return Vocabulary(old.kind, tuple(old.take(kept))), new_id
+def _subset(vocabulary: Vocabulary, kept: Tensor) -> tuple[Vocabulary, Tensor]:
+    """Return the vocabulary of sorted ids `kept` (k,) and the new id of every old id, −1 if dropped: (old size,)."""
+    new_id = torch.full((len(vocabulary),), -1).scatter_(0, kept, torch.arange(len(kept)))
+    return Vocabulary(vocabulary.kind, tuple(vocabulary.take(kept))), new_id
 
 
 def split_randomly(
     graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1, seed: int = 0, entities: int | None = None
 ) -> EpisodicGraph:
-    """Random train, valid and test splits, over the most frequent `entities` if told.
+    """Split all facts at random into train, valid and test; with `entities`, those of the most frequent entities.
 
-    For every entity, predicate and time one of its facts stays in train, so that nothing is asked that
-    could not be learned; with few facts the other splits may come out smaller than asked.
+    One fact of every entity, predicate and time stays in train, so that nothing is evaluated that could not be
+    learned. With few facts the other splits may therefore be smaller than requested.
     """
     _check_shares(valid, test)
     graph = graph if entities is None else most_frequent(graph, entities)
     facts = graph.facts
     facts = facts[torch.randperm(len(facts), generator=seeded(seed))]
-    covers = torch.zeros(len(facts), dtype=torch.bool)
-    for slot in SLOTS:
-        position = torch.arange(len(facts))
-        earliest = torch.full((graph.sizes[KINDS[slot]],), len(facts))
-        earliest.scatter_reduce_(0, facts.column(slot), position, "amin")
-        covers |= earliest[facts.column(slot)] == position
-    free = (~covers).nonzero()[:, 0]
+    free = (~_covering(facts, graph.sizes)).nonzero()[:, 0]
     n_valid, n_test = int(valid * len(facts)), int(test * len(facts))
-    parts = {"valid": free[:n_valid], "test": free[n_valid : n_valid + n_test]}
-    rest = torch.ones(len(facts), dtype=torch.bool)
-    rest[torch.cat([*parts.values()])] = False
-    return graph.with_splits(
-        {name: in_order(facts[rows], graph.sizes) for name, rows in ({"train": rest} | parts).items()}
-    )
+    valid_rows, test_rows = free[:n_valid], free[n_valid : n_valid + n_test]
+    is_train = torch.ones(len(facts), dtype=torch.bool)
+    is_train[valid_rows] = False
+    is_train[test_rows] = False
+    splits = {"train": facts[is_train], "valid": facts[valid_rows], "test": facts[test_rows]}
+    return graph.with_splits({name: in_order(part, graph.sizes) for name, part in splits.items()})
+
+
+def _covering(facts: Facts, sizes: Mapping[str, int]) -> Tensor:
+    """Mark the first fact with each id of each slot: (n,) bool."""
+    position = torch.arange(len(facts))
+    is_first = torch.zeros(len(facts), dtype=torch.bool)
+    for slot in SLOTS:
+        earliest = torch.full((sizes[KINDS[slot]],), len(facts))
+        earliest.scatter_reduce_(0, facts.column(slot), position, "amin")
+        is_first |= earliest[facts.column(slot)] == position
+    return is_first
 
 
 def split_by_time(graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1) -> EpisodicGraph:
-    """Train on the past, validate and test on what comes after, cut between whole times."""
+    """Split all facts by time: the latest into test, those before into valid. Every time is in one split only."""
     _check_shares(valid, test)
     facts = graph.facts
-    before = torch.bincount(facts.t, minlength=len(graph.times)).cumsum(0).double() / max(1, len(facts))
-    first_valid = int((before <= 1 - valid - test + 1e-9).sum())
-    first_test = int((before <= 1 - test + 1e-9).sum())
-    parts = {
-        "train": facts.t < first_valid,
-        "valid": (facts.t >= first_valid) & (facts.t < first_test),
-        "test": facts.t >= first_test,
+    # share of the facts up to and including each time
+    share = torch.bincount(facts.t, minlength=len(graph.times)).cumsum(0).double() / max(1, len(facts))
+    first_valid = int((share <= 1 - valid - test + 1e-9).sum())
+    first_test = int((share <= 1 - test + 1e-9).sum())
+    splits = {
+        "train": facts[facts.t < first_valid],
+        "valid": facts[(facts.t >= first_valid) & (facts.t < first_test)],
+        "test": facts[facts.t >= first_test],
     }
-    if not bool(parts["train"].any()):
+    if not len(splits["train"]):
         raise UserError("the first time alone holds more than the training share; use a finer grain or smaller shares")
-    return graph.with_splits({name: in_order(facts[rows], graph.sizes) for name, rows in parts.items()})
+    return graph.with_splits({name: in_order(part, graph.sizes) for name, part in splits.items()})
 
 
 def _check_shares(valid: float, test: float) -> None:
+    """Raise UserError unless both shares are at least 0 and leave some facts for training."""
     if not (valid >= 0 and test >= 0 and valid + test < 1):
         raise UserError(f"validation and test take {valid:g} and {test:g} of the facts; wanted shares that sum below 1")

@@ -1,4 +1,4 @@
-"""Known facts, found by binary search: the filter of every ranking and the fence of every corruption."""
+"""An index of known facts by binary search: it filters rankings and keeps negatives away from known facts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from recollect.graph.facts import KINDS, ORDER, Facts, number, runs
 
 
 @dataclass(frozen=True)
-class _Index:
-    """For one open slot: every known fact as one sorted number, the other slots first, the slot's id last."""
+class _SlotIndex:
+    """The m known facts as sorted codes, key · size + id: the key encodes the other slots, the id is the slot's."""
 
-    codes: Tensor  # (m,) sorted: key(other slots) * n + id
-    gaps: Tensor  # (m,) sorted: the same with id - j for the j-th known id of its key
+    codes: Tensor  # (m,) sorted
+    gaps: Tensor  # (m,) sorted: codes[i] − j, where i is the j-th known fact of its key
 
 
 class FactIndex:
-    """Which ids of a slot complete a true fact, keyed on all other slots.
+    """Finds the ids of a slot that complete a true fact, given all other slots.
 
     >>> facts = Facts.of([(0, 0, 1, 0), (0, 0, 2, 0), (1, 0, 2, 0)])
     >>> known = FactIndex(facts, {"entity": 3, "predicate": 1, "time": 1})
@@ -31,68 +31,68 @@ class FactIndex:
     def __init__(self, facts: Facts, sizes: Mapping[str, int]) -> None:
         self.facts = facts.true()
         self.sizes = sizes
-        self._indexes: dict[str, _Index] = {}
+        self._indexes: dict[str, _SlotIndex] = {}  # built at first use
 
     def size(self, slot: str) -> int:
+        """Return the number of candidate ids of a slot."""
         return self.sizes[KINDS[slot]]
 
     def keys(self, facts: Facts, slot: str) -> Tensor:
-        """One number for the other three slots, times the number of candidates: (B,)."""
+        """Encode the other three slots of each fact, multiplied by `size(slot)`: (B,). Adding an id gives a code."""
         return number(facts, self.sizes, ORDER.replace(slot, "")) * self.size(slot)
 
-    def _index(self, slot: str) -> _Index:
-        if slot not in self._indexes:
-            codes = torch.unique(number(self.facts, self.sizes, ORDER.replace(slot, "") + slot))
-            _, counts = torch.unique_consecutive(codes // self.size(slot), return_counts=True)
-            starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-            self._indexes[slot] = _Index(codes, codes - (torch.arange(len(codes)) - starts))
-        return self._indexes[slot]
-
-    def _span(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor, Tensor]:
-        """The keys of `facts` and where their known ids begin and end among the sorted codes."""
-        keys, codes = self.keys(facts, slot), self._index(slot).codes
-        return keys, torch.searchsorted(codes, keys), torch.searchsorted(codes, keys + self.size(slot))
-
     def codes(self, slot: str) -> Tensor:
-        """Every known fact as the key of its other slots plus the slot's id, sorted: (m,)."""
+        """Return the codes of the m distinct known facts, `keys` plus the id of the slot, sorted: (m,)."""
         return self._index(slot).codes
 
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
-        """Coordinates (row, id) of every known completion: fact `row` with `slot` set to `id` is true."""
-        _, start, stop = self._span(facts, slot)
-        rows, places = members(start, stop)
-        return rows, self._index(slot).codes[places] % self.size(slot)
+        """Return (row, id) pairs, (k,) each: fact `row` with `slot` set to `id` is known. Sorted by row, then id."""
+        _, start, stop = self._ranges(facts, slot)
+        rows, positions = members(start, stop)
+        return rows, self.codes(slot)[positions] % self.size(slot)
 
     def contains(self, facts: Facts) -> Tensor:
-        """Whether each fact is known: (B,) bool."""
-        codes = self._index("o").codes
-        wanted = number(facts, self.sizes, ORDER)
-        # found where one more code lies at or below the wanted one than strictly below it
-        return torch.searchsorted(codes, wanted, right=True) > torch.searchsorted(codes, wanted)
+        """Return whether each fact is known: (B,) bool."""
+        codes, queries = self.codes("o"), number(facts, self.sizes, ORDER)
+        return torch.searchsorted(codes, queries, right=True) > torch.searchsorted(codes, queries)
 
     def draw_unknown(self, facts: Facts, slot: str, count: int, generator: torch.Generator) -> Tensor:
-        """Ids that complete no known fact, uniformly and without rejection: (B, count).
+        """Sample ids that complete no known fact, uniformly and without rejection: (B, count).
 
-        The r-th id outside a sorted list k_0 < k_1 < … is r + #{j : k_j − j ≤ r}. A fact that every id
-        completes has no such id and gets any other than its own.
+        The r-th id outside a sorted list k_0 < k_1 < … is r + #{j : k_j − j ≤ r}. Where every id completes a known
+        fact, sample among all ids but the fact's own.
         """
-        keys, start, stop = self._span(facts, slot)
+        keys, start, stop = self._ranges(facts, slot)
         free = self.size(slot) - (stop - start)
         fraction = torch.rand(len(facts), count, dtype=torch.float64, generator=generator)
         nth = (fraction * free[:, None]).long()
         skipped = torch.searchsorted(self._index(slot).gaps, keys[:, None] + nth, right=True) - start[:, None]
-        full = (free == 0)[:, None]
-        return torch.where(full, draw_other(facts, slot, self.size(slot), fraction), nth + skipped)
+        is_full = (free == 0)[:, None]
+        return torch.where(is_full, draw_other(facts, slot, self.size(slot), fraction), nth + skipped)
+
+    def _index(self, slot: str) -> _SlotIndex:
+        """Return the sorted codes of a slot."""
+        if slot not in self._indexes:
+            codes = torch.unique(number(self.facts, self.sizes, ORDER.replace(slot, "") + slot))
+            _, counts = torch.unique_consecutive(codes // self.size(slot), return_counts=True)
+            starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+            self._indexes[slot] = _SlotIndex(codes, codes - (torch.arange(len(codes)) - starts))
+        return self._indexes[slot]
+
+    def _ranges(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the key of each fact and the range [start, stop) of its codes, (B,) each."""
+        keys, codes = self.keys(facts, slot), self.codes(slot)
+        return keys, torch.searchsorted(codes, keys), torch.searchsorted(codes, keys + self.size(slot))
 
 
 def members(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
-    """Every place of spans [start, stop), and the span that each lies in: (n,) -> (m,), (m,)."""
-    counts = stop - start
-    rows = torch.repeat_interleave(torch.arange(len(start)), counts)
-    return rows, runs(start, counts)
+    """List the integers of each range [start, stop): return the index of the range and the integer, (m,) each."""
+    lengths = stop - start
+    rows = torch.repeat_interleave(torch.arange(len(start)), lengths)
+    return rows, runs(start, lengths)
 
 
 def draw_other(facts: Facts, slot: str, size: int, fraction: Tensor) -> Tensor:
-    """The id at `fraction` of all ids but the fact's own: (B, count) in [0, 1) -> (B, count)."""
-    drawn = (fraction * (size - 1)).long()
-    return drawn + (drawn >= facts.column(slot)[:, None])
+    """Map fractions in [0, 1) to ids in [0, size) other than the fact's own: (B, count) -> (B, count)."""
+    ids = (fraction * (size - 1)).long()
+    return ids + (ids >= facts.column(slot)[:, None])

@@ -1,7 +1,7 @@
-"""Facts (subject, predicate, object, time) as ids, and the labels behind the ids.
+"""The data model: facts (subject, predicate, object, time) as integer ids, vocabularies of labels, graphs with splits.
 
-Everything here is plain data: `Facts` are rows of four ids, a `Vocabulary` and a `TimeAxis` turn
-labels into ids and back, and an `EpisodicGraph` is all three with named splits.
+`Facts` is a table of four id columns. A `Vocabulary` and a `TimeAxis` map labels to ids and back. An `EpisodicGraph`
+holds facts by split together with the vocabularies and the time axis of their ids.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from recollect.graph.times import TimeAxis
 SLOTS = "spot"
 SLOT_NAMES = {"s": "subject", "p": "predicate", "o": "object", "t": "time"}
 KINDS = {"s": "entity", "p": "predicate", "o": "entity", "t": "time"}
-ORDER = "tpso"  # of batches, ranked and known facts: one time, then predicate, together, so large factors stay in place
+ORDER = (
+    "tpso"  # sort order of batches, queries and known facts: neighbours share the large factors of time and predicate
+)
 SPLITS = ("train", "valid", "test")
 
 
 def parse_slot(name: str) -> str:
-    """The slot letter of `name`, given as a letter or a word.
+    """Return the letter of a slot that is given as a letter or a word.
 
     >>> parse_slot("object"), parse_slot("t")
     ('o', 't')
@@ -41,39 +43,45 @@ def parse_slot(name: str) -> str:
 
 
 def parse_slots(text: str) -> str:
-    """Slot letters of `text`, given together or as words between commas, each once.
+    """Return the distinct slot letters of `text`, which has letters, or letters and words separated by commas.
 
     >>> parse_slots("spot"), parse_slots("subject,time")
     ('spot', 'st')
     """
-    words = text.split(",") if "," in text or text in SLOT_NAMES.values() else list(text)
-    return "".join(dict.fromkeys(parse_slot(word.strip()) for word in words))
+    is_list = "," in text or text in SLOT_NAMES.values()
+    names = text.split(",") if is_list else list(text)
+    slots = [parse_slot(name.strip()) for name in names]
+    return "".join(dict.fromkeys(slots))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Facts:
-    """Rows of ids with named columns s p o t; a fact may carry a value (True) and a weight (1).
+    """A table of n facts: one id per slot s, p, o, t; optionally a value (default True) and a weight (default 1).
 
     >>> facts = Facts.of([(0, 1, 2, 3), (4, 1, 2, 5)])
+    >>> facts
+    Facts(2 facts)
     >>> facts.t.tolist(), len(facts[facts.s == 4])
     ([3, 5], 1)
     """
 
     ids: Tensor  # (n, 4) int64, columns in the order of SLOTS
     value: Tensor | None = None  # (n,) bool; None: every fact is True
-    weight: Tensor | None = None  # (n,) float32; None: every fact weighs 1
+    weight: Tensor | None = None  # (n,) float32; None: every fact has weight 1
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Facts:
+        """Return facts from n rows of four ids (s, p, o, t)."""
         return cls(torch.tensor(rows, dtype=torch.int64).reshape(-1, len(SLOTS)))
 
     @classmethod
     def from_columns(cls, s: Tensor, p: Tensor, o: Tensor, t: Tensor) -> Facts:
+        """Return facts from four columns of ids, (n,) each."""
         return cls(torch.stack([s, p, o, t], dim=1))
 
     @classmethod
     def concat(cls, parts: Iterable[Facts]) -> Facts:
-        """All rows of `parts`, in order; an absent value or weight is filled in where another part has one."""
+        """Concatenate facts. Defaults fill in the values or weights that only some of the parts have."""
         parts = list(parts)
         if not parts:
             return cls.of([])
@@ -87,12 +95,19 @@ class Facts:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        columns = {"values": self.value, "weights": self.weight}
+        extras = [name for name, column in columns.items() if column is not None]
+        return f"Facts({len(self):,} facts{' with ' if extras else ''}{' and '.join(extras)})"
+
     def __getitem__(self, rows: Tensor | slice) -> Facts:
+        """Return the selected rows: by a slice, a mask (n,) bool, or indices (m,) int64."""
         if isinstance(rows, Tensor) and rows.dtype == torch.int64 and rows.dim() == 1:
-            return self._map(lambda column: column.index_select(0, rows))  # several times as fast
+            return self._map(lambda column: column.index_select(0, rows))  # several times as fast as indexing
         return self._map(lambda column: column[rows])
 
     def column(self, slot: str) -> Tensor:
+        """Return the ids of one slot: (n,)."""
         return self.ids[:, SLOTS.index(slot)]
 
     @property
@@ -113,33 +128,40 @@ class Facts:
 
     @property
     def truth(self) -> Tensor:
-        """The value of each fact, (n,) bool."""
+        """The values with the default filled in: (n,) bool."""
         return torch.ones(len(self), dtype=torch.bool) if self.value is None else self.value
 
     def true(self) -> Facts:
-        """Only the facts whose value is True."""
+        """Return the facts whose value is True."""
         return self if self.value is None else self[self.value]
 
     def with_slot(self, slot: str, ids: Tensor | int) -> Facts:
-        """The same facts with one slot replaced: fact b gets id ids[b], or all the one id."""
+        """Return a copy with the ids of one slot replaced, by a column (n,) or by one id for all facts."""
         columns = self.ids.clone()
         columns[:, SLOTS.index(slot)] = ids
         return replace(self, ids=columns)
 
     def split(self, rows: int) -> Iterator[Facts]:
-        """Consecutive pieces of at most `rows` facts."""
+        """Yield consecutive chunks of at most `rows` facts."""
         for start in range(0, len(self), rows):
             yield self[start : start + rows]
 
     def to(self, device: torch.device) -> Facts:
+        """Return the facts on another device."""
         return self._map(lambda column: column.to(device))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Facts:
-        return Facts(change(self.ids), *(None if x is None else change(x) for x in (self.value, self.weight)))
+        """Return the facts with `change` applied to ids, value and weight."""
+        value = None if self.value is None else change(self.value)
+        weight = None if self.weight is None else change(self.weight)
+        return Facts(change(self.ids), value, weight)
 
 
 def number(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor:
-    """One number a fact, the slots of `order` read as digits, most significant first: (n,).
+    """Encode the given slots of each fact as one integer: (n,).
+
+    The ids are the digits of a mixed-radix number, the first slot of `order` the most significant. Equal codes mean
+    equal slots, and sorting by code sorts by the slots in turn.
 
     >>> number(Facts.of([(1, 0, 2, 3)]), {"entity": 10, "predicate": 10, "time": 10}).item()
     1023
@@ -148,27 +170,29 @@ def number(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor
         raise UserError(
             f"a graph of {dict(sizes)} has more cells than 64 bits can number; keep fewer entities or times"
         )
-    numbers = torch.zeros(len(facts), dtype=torch.int64, device=facts.ids.device)
+    codes = torch.zeros(len(facts), dtype=torch.int64, device=facts.ids.device)
     for slot in order:
-        numbers = numbers * sizes[KINDS[slot]] + facts.column(slot)
-    return numbers
+        codes = codes * sizes[KINDS[slot]] + facts.column(slot)
+    return codes
 
 
 def stable_sort(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole numbers from 0 in order, and where each of them stood, equal ones as they came: (n,), (n,)."""
-    bits = len(numbers).bit_length()
-    if numbers.device.type != "cpu" or not bits or int(numbers.max()).bit_length() + bits > 62:
+    """Return `torch.sort(numbers, stable=True)` of non-negative integers: sorted values (n,), indices (n,)."""
+    index_bits = len(numbers).bit_length()
+    if numbers.device.type != "cpu" or not index_bits or int(numbers.max()).bit_length() + index_bits > 62:
         return torch.sort(numbers, stable=True)
-    both = np.sort((numbers.numpy() << bits) | np.arange(len(numbers)))  # several times as fast as PyTorch's
-    return torch.from_numpy(both >> bits), torch.from_numpy(both & ((1 << bits) - 1))
+    # (value, index) packed into one integer: NumPy sorts those several times as fast as PyTorch sorts pairs
+    packed = np.sort((numbers.numpy() << index_bits) | np.arange(len(numbers)))
+    return torch.from_numpy(packed >> index_bits), torch.from_numpy(packed & ((1 << index_bits) - 1))
 
 
 def is_sorted(numbers: Tensor) -> bool:
+    """Return whether numbers (n,) are in ascending order."""
     return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def runs(begin: Tensor, sizes: Tensor) -> Tensor:
-    """begin[0], begin[0] + 1, …, as many as sizes[0], then those of the next: (Σ sizes,).
+    """Concatenate the ranges begin[i], …, begin[i] + sizes[i] − 1: (k,), (k,) -> (Σ sizes,).
 
     >>> runs(torch.tensor([5, 0]), torch.tensor([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -178,30 +202,35 @@ def runs(begin: Tensor, sizes: Tensor) -> Tensor:
 
 
 def check_ids(slot: str, ids: Tensor, count: int) -> None:
-    """Ids of a slot that are not from 0 to count − 1: the kernels do not look."""
-    low, high = map(int, ids.aminmax()) if ids.numel() else (0, count - 1)
+    """Raise IndexError unless every id is in [0, count). Compiled kernels do no bounds checks."""
+    if not ids.numel():
+        return
+    low, high = map(int, ids.aminmax())
     if low < 0 or high >= count:
         raise IndexError(f"{SLOT_NAMES[slot]} ids must be from 0 to {count - 1}")
 
 
 def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
-    """Each fact once, in the order of its number."""
-    numbers, order = stable_sort(number(facts, sizes))
-    new = torch.ones(len(order), dtype=torch.bool)
-    new[1:] = numbers[1:] != numbers[:-1]
-    return facts[order[new]]
+    """Return each distinct fact once, its first occurrence, sorted by (s, p, o, t)."""
+    codes, order = stable_sort(number(facts, sizes))
+    is_first = torch.ones(len(order), dtype=torch.bool)
+    is_first[1:] = codes[1:] != codes[:-1]
+    return facts[order[is_first]]
 
 
 def in_order(facts: Facts, sizes: Mapping[str, int]) -> Facts:
-    """The same facts in the order of their numbers."""
+    """Return the facts sorted by (s, p, o, t)."""
     return facts[number(facts, sizes).argsort()]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
-    """Label ⇄ id, in code point order, so that ids do not depend on the order of rows.
+    """A two-way map between labels and ids 0, 1, …; `of` sorts by code point, so ids do not depend on row order.
 
-    >>> Vocabulary.of("entity", ["Syria", "Turkey", "Syria"]).index("Turkey")
+    >>> people = Vocabulary.of("entity", ["Syria", "Turkey", "Syria"])
+    >>> people
+    Vocabulary(entity, 2 labels: 'Syria', 'Turkey')
+    >>> people.index("Turkey")
     1
     """
 
@@ -210,42 +239,51 @@ class Vocabulary:
 
     @classmethod
     def of(cls, kind: str, labels: Iterable[str]) -> Vocabulary:
+        """Return the vocabulary of the distinct labels, sorted by code point."""
         return cls(kind, tuple(sorted(set(labels))))
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        examples = [repr(label if len(label) <= 40 else label[:39] + "…") for label in self.labels[:3]]
+        dots = ", …" if len(self) > len(examples) else ""
+        return f"Vocabulary({self.kind}, {len(self):,} labels: {', '.join(examples)}{dots})"
 
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {label: i for i, label in enumerate(self.labels)}
 
     def index(self, label: str) -> int:
+        """Return the id of a label, or raise UserError with similar labels."""
         label = str(label)
         if label in self._ids:
             return self._ids[label]
         raise UserError(f"unknown {self.kind} {label!r}; {self._suggestion(label)}")
 
     def ids(self, labels: pl.Series) -> Tensor:
-        """The ids of a column of labels, all of them known: (n,) -> (n,)."""
+        """Return the ids of a column of labels, all of them in the vocabulary: (n,) -> (n,)."""
         index = labels.cast(pl.Enum(list(self.labels))).to_physical()
         return torch.from_numpy(index.cast(pl.Int64).to_numpy(writable=True))
 
     def take(self, ids: Tensor) -> list[str]:
+        """Return the labels of ids (n,)."""
         return [self.labels[i] for i in ids.tolist()]
 
     def _suggestion(self, label: str) -> str:
+        """Return a hint with up to three labels that are similar to `label` or contain it."""
         folded = {known.casefold(): known for known in reversed(self.labels)}
         close = difflib.get_close_matches(label.casefold(), folded, n=3, cutoff=0.6)
-        if not close:
-            close = [known for known in folded if label.casefold() in known][:3] if label else []
+        if not close and label:
+            close = [known for known in folded if label.casefold() in known][:3]
         if not close:
             return f"there are {len(self):,}, such as {', '.join(map(repr, self.labels[:3]))}"
-        return f"did you mean {' or '.join(repr(folded[c]) for c in close)}?"
+        return f"did you mean {' or '.join(repr(folded[known]) for known in close)}?"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EpisodicGraph:
-    """Facts, the labels behind them, and their splits; an unsplit graph has only `train`."""
+    """Facts by split, with the vocabularies and the time axis of their ids. An unsplit graph has only `train`."""
 
     entities: Vocabulary
     predicates: Vocabulary
@@ -253,8 +291,13 @@ class EpisodicGraph:
     splits: Mapping[str, Facts]
     name: str = "graph"
     duplicates: int = 0  # facts merged into an equal one when the graph was read
-    rows: Mapping[str, int] = field(default_factory=dict)  # read for each split, where that is known
+    rows: Mapping[str, int] = field(default_factory=dict)  # rows read per split, where that is known
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows that gave no fact, by reason
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name} {len(facts):,}" for name, facts in self.splits.items())
+        sizes = f"{len(self.entities):,} entities × {len(self.predicates):,} predicates × {len(self.times):,} times"
+        return f"EpisodicGraph({self.name!r}, facts: {splits or 'none'}; {sizes} ({self.times.span}))"
 
     @property
     def facts(self) -> Facts:
@@ -262,21 +305,22 @@ class EpisodicGraph:
         return Facts.concat(self.splits.values())
 
     def known_by(self, split: str) -> Facts:
-        """What the filter of a split's ranks knows: all facts; of the test split only where that is ranked."""
+        """Return the facts that filtered ranks of a split leave out: all splits, but test facts only for test."""
         return Facts.concat([facts for name, facts in self.splits.items() if name != "test" or split == "test"])
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many entities, predicates and times there are."""
+        """The number of entities, predicates and times, by kind."""
         return {"entity": len(self.entities), "predicate": len(self.predicates), "time": len(self.times)}
 
     def split(self, name: str) -> Facts:
+        """Return the facts of one split, or raise UserError with the names of those there are."""
         if name not in self.splits:
             raise UserError(f"{self.name} has no {name!r} split; it has {', '.join(self.splits)}")
         return self.splits[name]
 
     def axis(self, slot: str) -> Vocabulary | TimeAxis:
-        """What turns the labels of a slot into ids and back."""
+        """Return the map between labels and ids of a slot."""
         axes: dict[str, Vocabulary | TimeAxis] = {
             "entity": self.entities,
             "predicate": self.predicates,
@@ -285,20 +329,23 @@ class EpisodicGraph:
         return axes[KINDS[slot]]
 
     def table(self, facts: Facts) -> pl.DataFrame:
-        """`facts` by label, one column a slot."""
+        """Return facts as labels, with columns subject, predicate, object and time."""
         return pl.DataFrame({name: self.axis(slot).take(facts.column(slot)) for slot, name in SLOT_NAMES.items()})
 
     def with_splits(self, splits: Mapping[str, Facts]) -> EpisodicGraph:
+        """Return the graph with other splits; row counts are kept only if the names of the splits are the same."""
         return replace(self, splits=splits, rows=self.rows if splits.keys() == self.rows.keys() else {})
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of labels, times and facts: equal graphs have equal fingerprints."""
+        """The SHA-256 of labels, times and facts: equal graphs have equal fingerprints. Saved files depend on it."""
         digest = hashlib.sha256()
         for vocabulary in (self.entities, self.predicates):
             labels = "".join(f"{len(label)}:{label}" for label in vocabulary.labels)
             digest.update(labels.encode("utf-8", "surrogatepass") + b"\1")
-        digest.update(repr(self.times).encode())
+        times = self.times
+        axis = f"TimeAxis(grain={times.grain!r}, first={times.first}, size={times.size}, step={times.step})"
+        digest.update(axis.encode())
         for name, facts in self.splits.items():
             digest.update(name.encode() + facts.ids.contiguous().numpy().tobytes())
             for extra in (facts.value, facts.weight):

@@ -1,4 +1,4 @@
-"""Randomness is always an explicit generator, made here from a seed."""
+"""Random generators. Randomness is always an explicit argument, never the global state of PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recollect.errors import UserError
 
 
 def seeded(seed: int) -> torch.Generator:
-    """A generator that draws the same numbers for the same seed."""
+    """Return a new CPU generator with the given seed."""
     if not 0 <= seed < 2**63:
         raise UserError(f"a seed is a whole number from 0 and below 2⁶³; got {seed}")
     return torch.Generator().manual_seed(seed)

@@ -1,4 +1,7 @@
-"""Calendar labels as numbered bins: years, months, weeks, days, hours, or plain ordinals."""
+"""Time labels as bins: a bin is the number of a year, month, week, day or hour, or a plain ordinal.
+
+The grain says which. A `TimeAxis` maps the labels of consecutive bins to the ids 0, 1, ….
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from torch import Tensor
 from recollect.errors import UserError
 
 GRAINS = ("year", "month", "week", "day", "hour", "ordinal")
-_FINENESS = {grain: i for i, grain in enumerate(GRAINS[:-1])}
-_EPOCH = date(1970, 1, 1).toordinal()
-_MONDAY = 3  # 1970-01-01 was a Thursday: three days after a Monday
 MAX_TIMES = 10_000_000
+_FINENESS = {grain: i for i, grain in enumerate(GRAINS[:-1])}
+_EPOCH = date(1970, 1, 1).toordinal()  # day 0
+_MONDAY = 3  # days from a Monday to 1970-01-01, a Thursday
 
 _YEAR = re.compile(r"[0-9]{4}")
 _MONTH = re.compile(r"([0-9]{4})[-/]([0-9]{1,2})|((?:18|19|20|21)[0-9]{2})([0-9]{2})")
@@ -26,7 +29,7 @@ _ORDINAL = re.compile(r"-?[0-9]{1,15}")
 
 
 def moment(label: str) -> tuple[datetime, str] | None:
-    """The start of the calendar time that `label` names and the grain at which it names it, or None.
+    """Parse a calendar label: return the start of its period, in UTC, and its grain, or None if it is not one.
 
     >>> moment("2014-03")[1], moment("2014-03-05T13:30Z")[1], moment("soon")
     ('month', 'hour', None)
@@ -40,14 +43,16 @@ def moment(label: str) -> tuple[datetime, str] | None:
             return datetime.fromisocalendar(int(match[1]), int(match[2]), 1), "week"
         if (match := _DAY.fullmatch(label)) and (match[2] or len(label) == 8):
             return datetime(int(match[1]), int(match[3]), int(match[4])), "day"
-        at = datetime.fromisoformat(label)
-        return (at.astimezone(UTC).replace(tzinfo=None) if at.tzinfo else at), "hour"
+        instant = datetime.fromisoformat(label)
+        if instant.tzinfo:
+            instant = instant.astimezone(UTC).replace(tzinfo=None)
+        return instant, "hour"
     except (ValueError, OverflowError):
         return None
 
 
 def _bin(at: datetime, grain: str) -> int:
-    """The number of the year, month, week, day or hour that holds `at`."""
+    """Return the number of the year, month, week, day or hour that contains `at`."""
     days = at.toordinal() - _EPOCH
     match grain:
         case "year":
@@ -62,7 +67,7 @@ def _bin(at: datetime, grain: str) -> int:
 
 
 def _bin_label(number: int, grain: str) -> str:
-    """The inverse of `_bin`: the label of a year, month, week, day or hour."""
+    """Return the label of a bin, the inverse of `_bin`."""
     match grain:
         case "ordinal":
             return str(number)
@@ -79,77 +84,81 @@ def _bin_label(number: int, grain: str) -> str:
 
 
 def natural_grain(labels: Iterable[str]) -> str:
-    """The finest grain among the readable labels; whole numbers that are not years or dates are ordinals.
+    """Return the finest grain of the labels that can be parsed; integers that are not years or dates are ordinals.
 
     >>> natural_grain(["2014-03", "2014-03-05"]), natural_grain(["1999", "2001"]), natural_grain(["0", "24"])
     ('day', 'year', 'ordinal')
     """
     labels = list(labels)
-    moments = [moment(label) for label in labels]
-    read = [m for m in moments if m]
-    ordinals = sum(1 for label in labels if _ORDINAL.fullmatch(label))
-    if ordinals and (not read or (ordinals >= len(read) and not _all_dates(labels))):
+    integers = [label for label in labels if _ORDINAL.fullmatch(label)]
+    moments = [parsed for parsed in map(moment, labels) if parsed]
+    if integers and (not moments or (len(integers) >= len(moments) and not all(map(_is_date, integers)))):
         return "ordinal"
-    if not read:
+    if not moments:
         return "day"
-    if all(grain == "hour" and at.hour == at.minute == at.second == 0 for at, grain in read):
+    if all(grain == "hour" and at.hour == at.minute == at.second == 0 for at, grain in moments):
         return "day"
-    return max((grain for _, grain in read), key=_FINENESS.__getitem__)
+    return max((grain for _, grain in moments), key=_FINENESS.__getitem__)
 
 
-def _all_dates(labels: list[str]) -> bool:
-    """Whether the whole numbers among `labels` all look like years 1000-2999, YYYYMM or YYYYMMDD."""
-    numbers = [label for label in labels if _ORDINAL.fullmatch(label)]
-    return all(len(n) in (4, 6, 8) and "1000" <= n[:4] <= "2999" and moment(n) for n in numbers)
+def _is_date(integer: str) -> bool:
+    """Return whether an integer looks like a year from 1000 to 2999, YYYYMM or YYYYMMDD."""
+    return len(integer) in (4, 6, 8) and "1000" <= integer[:4] <= "2999" and moment(integer) is not None
 
 
 def time_bin(label: str, grain: str, *, before: bool = False) -> int | None:
-    """The bin of `label` at `grain`, or None when it cannot be read or is coarser than `grain`.
+    """Return the bin of `label` at `grain`, or None if the label cannot be parsed or is coarser than the grain.
 
-    With `before`, the bin of the last moment before `label`: the last true bin of an interval [start, end).
+    With `before`, return the bin of the last instant before `label`: the last bin of an interval [start, label).
 
     >>> time_bin("2014-03-05", "month") == time_bin("2014-04", "month", before=True)
     True
     """
     if grain == "ordinal":
-        return int(label) - before if _ORDINAL.fullmatch(label) else None
-    if not (read := moment(label)):
+        if not _ORDINAL.fullmatch(label):
+            return None
+        return int(label) - 1 if before else int(label)
+    parsed = moment(label)
+    if parsed is None or _FINENESS[parsed[1]] < _FINENESS[grain]:
         return None
-    at, told = read
-    if _FINENESS[told] < _FINENESS[grain]:
-        return None
+    at, label_grain = parsed
     try:
-        if told == "week" and grain in ("year", "month"):  # a week belongs where its Thursday lies
-            return _bin(at + timedelta(days=3 - 7 * before), grain)
+        if label_grain == "week" and grain in ("year", "month"):  # by ISO 8601 a week belongs to that of its Thursday
+            thursday = at + timedelta(days=3)
+            return _bin(thursday - timedelta(weeks=1) if before else thursday, grain)
         return _bin(at - timedelta(microseconds=1) if before else at, grain)
     except OverflowError:
         return None
 
 
 def time_key(label: str, grain: str) -> int | None:
-    """A number that orders labels in time, finer than any bin; None when the label cannot be read."""
+    """Return a number that orders labels in time more finely than bins, or None if the label cannot be parsed."""
     if grain == "ordinal":
         return time_bin(label, grain)
-    return (read[0] - datetime.min) // timedelta(microseconds=1) if (read := moment(label)) else None
+    parsed = moment(label)
+    return None if parsed is None else (parsed[0] - datetime.min) // timedelta(microseconds=1)
 
 
 def within(label: str, since: str | None, until: str | None, grain: str) -> bool:
-    """Whether a time of some grain lies between two others, both included, each taken as long as it is told.
+    """Return whether a time lies in [since, until]; a limit may be coarser and then covers its whole period.
 
     >>> within("2014-03-05", "2014-03", "2014", "day"), within("2014-03", None, "2014-02-28", "month")
     (True, False)
     """
-    for limit, sign in ((since, 1), (until, -1)):
-        if limit is not None:
-            common = _coarser(grain, limit)
-            at, edge = time_bin(label, common), time_bin(limit, common)
-            if at is None or edge is None or sign * (at - edge) < 0:
-                return False
-    return True
+    return (since is None or _not_after(since, label, since, grain)) and (
+        until is None or _not_after(label, until, until, grain)
+    )
+
+
+def _not_after(first: str, second: str, limit: str, grain: str) -> bool:
+    """Return whether first ≤ second at `grain`, or at the grain of `limit` if that is coarser."""
+    common = _coarser(grain, limit)
+    first_bin, second_bin = time_bin(first, common), time_bin(second, common)
+    return first_bin is not None and second_bin is not None and first_bin <= second_bin
 
 
 def check_limits(since: str | None, until: str | None, grain: str) -> None:
-    """Refuse limits that cannot be read or leave nothing between them."""
+    """Raise UserError for limits that cannot be parsed or that have no time between them."""
     for limit in (since, until):
         if limit is not None and time_bin(limit, _coarser(grain, limit)) is None:
             wanted = "a whole number" if grain == "ordinal" else "a date like 2018-10-04, 2018-10 or 2018"
@@ -159,16 +168,18 @@ def check_limits(since: str | None, until: str | None, grain: str) -> None:
 
 
 def _coarser(grain: str, label: str) -> str:
-    """The grain of a label, or the other one if that is coarser."""
-    read = None if grain == "ordinal" else moment(label)
-    return grain if read is None else min(grain, read[1], key=_FINENESS.__getitem__)
+    """Return the coarser of `grain` and the grain of a label."""
+    parsed = None if grain == "ordinal" else moment(label)
+    return grain if parsed is None else min(grain, parsed[1], key=_FINENESS.__getitem__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TimeAxis:
-    """Calendar label ⇄ index, without gaps: `size` bins of one grain from bin number `first`.
+    """A two-way map between time labels and ids: `size` consecutive bins of one grain, starting at bin `first`.
 
     >>> axis = TimeAxis.spanning("month", [time_bin("2013-11", "month"), time_bin("2014-02", "month")])
+    >>> axis
+    TimeAxis(4 times, month, 2013-11 to 2014-02)
     >>> axis.labels
     ['2013-11', '2013-12', '2014-01', '2014-02']
     >>> axis.index("2014-01-20")
@@ -178,14 +189,19 @@ class TimeAxis:
     grain: str
     first: int
     size: int
-    step: int = 1  # between neighbouring ordinals; 1 for calendar grains
+    step: int = 1  # difference of neighbouring ordinals; 1 for calendar grains
 
     @classmethod
-    def spanning(cls, grain: str, bins: Iterable[int], told: Iterable[int] | None = None) -> TimeAxis:
-        """The axis from the first to the last of `bins`; ordinals advance by the greatest common step of those told."""
-        distinct = sorted(set(bins))
-        first, last = distinct[0], distinct[-1]
-        step = math.gcd(*(b - first for b in told or distinct)) or 1 if grain == "ordinal" else 1
+    def spanning(cls, grain: str, bins: Iterable[int], steps: Iterable[int] | None = None) -> TimeAxis:
+        """Return the axis from the first to the last of `bins`.
+
+        Ordinals advance by the greatest step that reaches all of `steps`, or if there are none, all of `bins`.
+        """
+        bins = set(bins)
+        first, last = min(bins), max(bins)
+        step = 1
+        if grain == "ordinal":
+            step = math.gcd(*(number - first for number in steps or bins)) or 1
         size = (last - first) // step + 1
         if size > MAX_TIMES:
             raise UserError(
@@ -196,18 +212,32 @@ class TimeAxis:
     def __len__(self) -> int:
         return self.size
 
+    def __repr__(self) -> str:
+        return f"TimeAxis({self.size:,} times, {self.span})"
+
+    @property
+    def span(self) -> str:
+        """The grain and the first and last label, in words."""
+        if not self.size:
+            return self.grain
+        step = f" by {self.step}" if self.step > 1 else ""
+        return f"{self.grain}, {self.label(0)} to {self.label(self.size - 1)}{step}"
+
     def label(self, index: int) -> str:
+        """Return the label of an id."""
         return _bin_label(self.first + index * self.step, self.grain)
 
     @property
     def labels(self) -> list[str]:
+        """The labels of all ids, in order."""
         return [self.label(i) for i in range(self.size)]
 
     def take(self, ids: Tensor) -> list[str]:
+        """Return the labels of ids (n,)."""
         return [self.label(i) for i in ids.tolist()]
 
     def index(self, label: str | int | date | datetime) -> int:
-        """The index of the bin that holds `label`; a finer label is allowed, a coarser one is not."""
+        """Return the id of the bin that contains `label`, which may be finer than the grain but not coarser."""
         text = label.isoformat() if isinstance(label, date) else str(label)
         number = time_bin(text, self.grain)
         if number is None:

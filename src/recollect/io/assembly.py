@@ -115,7 +115,7 @@ def _times(
     )
     bins = {split: _row_bins(table, read, grain) for split, table in tables.items()}
     known = pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).drop_nulls()
-    return bins, TimeAxis.spanning(grain, known.unique().to_list(), told=read["bin"].drop_nulls().to_list())
+    return bins, TimeAxis.spanning(grain, known.unique().to_list(), steps=read["bin"].drop_nulls().to_list())
 
 
 def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
