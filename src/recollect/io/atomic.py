@@ -69,8 +69,10 @@ def replaced_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 def existing_folder(path: Path) -> Path:
     """Return `path`, or the old folder that an interrupted `replaced_folder` left in its stead."""
+    if path.exists() or not path.name:
+        return path
     old = _old_folder(path)
-    return old if old.is_dir() and not path.exists() else path
+    return old if old.is_dir() else path
 
 
 def write_text(path: Path, text: str) -> None:
