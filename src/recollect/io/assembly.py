@@ -1,4 +1,4 @@
-"""Labelled rows become an episodic graph: labels and times numbered, intervals spread out, equal facts merged."""
+"""Assemble tables of labels into an episodic graph: number labels and times, expand intervals, merge equal facts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, number
 from recollect.graph.times import TimeAxis, natural_grain, time_bin, time_key
 
 TIME_ROLES = ("time", "start", "end")
-FACT_BYTES = 150  # that a fact takes while it is numbered and merged
+FACT_BYTES = 150  # peak memory per fact while facts are encoded and merged
 _EXAMPLES = {"year": "2014", "month": "2014-03", "week": "2014-W10", "day": "2014-03-05", "hour": "2014-03-05T13"}
-_TRUTHS = {"true": 1, "True": 1, "TRUE": 1, "1": 1, "false": 0, "False": 0, "FALSE": 0, "0": 0}
+_BOOLEANS = {"true": 1, "True": 1, "TRUE": 1, "1": 1, "false": 0, "False": 0, "FALSE": 0, "0": 0}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Labelled rows, one string column a role, and how to say where a row came from."""
+    """Rows of labels: one string column per role (subject, predicate, object, time or start and end, value, weight)."""
 
     frame: pl.DataFrame
-    where: Callable[[int], str]
+    where: Callable[[int], str]  # where a row, counted from 1, came from, for error messages
     name: str
 
 
@@ -38,35 +38,37 @@ def assemble(
     overlap: str = "refuse",
     name: str,
 ) -> EpisodicGraph:
-    """Number the labels and times of all splits together, and merge equal facts.
+    """Return the graph of tables by split, with one vocabulary and time axis for all splits.
 
-    An unknown start reaches to the `edge` of the record, or leaves only the `end` known. A fact in two splits is
-    refused, or with overlap="later" stays in the later one, where it is judged.
+    An interval without a start begins at the first time of the tables (open_start="edge") or holds only at its end
+    ("end"). A fact in two splits is an error (overlap="refuse") or stays in the later split only ("later").
     """
     if not tables:
         raise UserError("no tables to read; give at least a train split")
-    frames = [table.frame for table in tables.values()]
-    entities = Vocabulary.of("entity", _distinct(frames, "subject", "object"))
-    predicates = Vocabulary.of("predicate", _distinct(frames, "predicate"))
+    entities = Vocabulary.of("entity", _distinct(tables, "subject", "object"))
+    predicates = Vocabulary.of("predicate", _distinct(tables, "predicate"))
     bins, axis = _times(tables, grain, inclusive_end)
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
     splits: dict[str, Facts] = {}
-    taken: dict[str, Tensor] = {}
+    taken: dict[str, Tensor] = {}  # codes of the facts of the splits done so far
     duplicates = moved = 0
-    for split in list(tables) if overlap == "refuse" else list(tables)[::-1]:
+    order = list(tables)
+    if overlap == "later":
+        order.reverse()
+    for split in order:
         table = tables[split]
-        facts, rows = _encode(table, bins[split], entities, predicates, axis, open_start)
+        facts, rows = _expand(table, bins[split], entities, predicates, axis, open_start)
         codes = number(facts, sizes)
         if overlap == "refuse":
             _refuse_overlap(codes, rows, table, taken, tables)
-        splits[split], merged = _merge(facts, codes, rows, table)
-        duplicates += merged
-        found = number(splits[split], sizes)
-        if overlap == "later" and taken:
-            free = ~torch.isin(found, torch.cat(list(taken.values())))
-            splits[split] = splits[split][free]
-            moved += int((~free).sum())
-        taken[split] = found
+        merged = _merge(facts, codes, rows, table)
+        duplicates += len(facts) - len(merged)
+        taken[split] = number(merged, sizes)
+        if overlap == "later" and splits:
+            is_taken = torch.isin(taken[split], torch.cat([taken[later] for later in splits]))
+            moved += int(is_taken.sum())
+            merged = merged[~is_taken]
+        splits[split] = merged
     return EpisodicGraph(
         entities,
         predicates,
@@ -80,18 +82,19 @@ def assemble(
 
 
 def first_true(mask: pl.Series) -> int:
-    """The first row of a mask that holds somewhere."""
+    """Return the index of the first True of a mask that has one."""
     return int(mask.arg_max() or 0)
 
 
-def _distinct(frames: list[pl.DataFrame], *roles: str) -> list[str]:
-    return pl.concat([frame[role] for frame in frames for role in roles]).unique().to_list()
+def _distinct(tables: Mapping[str, Table], *roles: str) -> list[str]:
+    """Return the distinct labels of some roles in all tables."""
+    return pl.concat([table.frame[role] for table in tables.values() for role in roles]).unique().to_list()
 
 
 def _times(
     tables: Mapping[str, Table], grain: str | None, inclusive_end: bool
 ) -> tuple[dict[str, pl.DataFrame], TimeAxis]:
-    """First and last bin of every row (null where unknown), and the axis that spans them all."""
+    """Return columns `first` and `last`, the bins of every row or null where unknown, and the axis of all bins."""
     roles = [role for role in TIME_ROLES if any(role in table.frame.columns for table in tables.values())]
     for table in tables.values():
         if missing := [role for role in roles if role not in table.frame.columns]:
@@ -99,139 +102,164 @@ def _times(
                 f"{table.name}: no column for the {missing[0]}, which another split has; use the same columns"
             )
     if not roles:
-        one = {split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0}) for split, table in tables.items()}
-        return one, TimeAxis("ordinal", 0, 1)
-    frames = [table.frame for table in tables.values()]
-    labels = [label for label in _distinct(frames, *roles) if label]  # None or "": unknown
+        zero = {split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0}) for split, table in tables.items()}
+        return zero, TimeAxis("ordinal", 0, 1)
+    labels = [label for label in _distinct(tables, *roles) if label]  # None or "": unknown
     grain = grain or natural_grain(labels)
-    read = pl.DataFrame(
+    parsed = pl.DataFrame(
         {
             "label": labels,
             "bin": [time_bin(label, grain) for label in labels],
-            "before": [time_bin(label, grain, before=not inclusive_end) for label in labels],
+            "last_bin": [time_bin(label, grain, before=not inclusive_end) for label in labels],  # as an end
             "key": [time_key(label, grain) for label in labels],
         },
-        schema={"label": pl.String, "bin": pl.Int64, "before": pl.Int64, "key": pl.Int64},
+        schema={"label": pl.String, "bin": pl.Int64, "last_bin": pl.Int64, "key": pl.Int64},
     )
-    bins = {split: _row_bins(table, read, grain) for split, table in tables.items()}
+    bins = {split: _row_bins(table, parsed, grain) for split, table in tables.items()}
     known = pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).drop_nulls()
-    return bins, TimeAxis.spanning(grain, known.unique().to_list(), steps=read["bin"].drop_nulls().to_list())
+    return bins, TimeAxis.spanning(grain, known.unique().to_list(), steps=parsed["bin"].drop_nulls().to_list())
 
 
-def _row_bins(table: Table, read: pl.DataFrame, grain: str) -> pl.DataFrame:
-    """First and last bin of each row, after every label of the table has proved readable and in order."""
+def _row_bins(table: Table, parsed: pl.DataFrame, grain: str) -> pl.DataFrame:
+    """Return the first and last bin of each row, or raise UserError for a time that cannot be parsed."""
     frame = table.frame
-    point = "time" in frame.columns
-
-    def look_up(role: str, column: str) -> pl.Series:
-        if role not in frame.columns:
-            return pl.Series([None] * frame.height, dtype=pl.Int64)
-        return frame.select(label=role).join(read, on="label", how="left", maintain_order="left")[column]
-
-    for role in (role for role in TIME_ROLES if role in frame.columns):
-        unread = look_up(role, "before" if role == "end" else "bin").is_null() & (
-            point | (frame[role].is_not_null() & (frame[role] != ""))
-        )
-        if unread.any():
-            row = first_true(unread)
-            wanted = "a whole number" if grain == "ordinal" else f"a {grain} or finer, like {_EXAMPLES[grain]}"
-            given = "nothing" if not frame[role][row] else repr(frame[role][row])
-            raise UserError(
-                f"{table.where(row + 1)}: cannot read {given} as the {role}; wanted {wanted}, or another grain"
-            )
-    if point:
-        return pl.DataFrame({"first": look_up("time", "bin"), "last": look_up("time", "bin")})
-    start, end = look_up("start", "key"), look_up("end", "key")
-    if (start.is_null() & end.is_null()).any():
-        row = first_true(start.is_null() & end.is_null())
-        raise UserError(f"{table.where(row + 1)}: neither start nor end is known; give one or drop the row")
-    if (end < start).any():
-        row = first_true((end < start).fill_null(False))
-        raise UserError(
-            f"{table.where(row + 1)}: the end {frame['end'][row]} is before the start {frame['start'][row]}; "
-            "correct it, or tell the columns if these are not start and end"
-        )
-    first, before = look_up("start", "bin"), look_up("end", "before")
+    is_point = "time" in frame.columns
+    for role in TIME_ROLES:
+        if role in frame.columns:
+            unreadable = _look_up(frame, role, "last_bin" if role == "end" else "bin", parsed).is_null()
+            if not is_point:  # a start or an end may be unknown
+                unreadable &= frame[role].is_not_null() & (frame[role] != "")
+            _refuse_unreadable(table, role, unreadable, grain)
+    if is_point:
+        bins = _look_up(frame, "time", "bin", parsed)
+        return pl.DataFrame({"first": bins, "last": bins})
+    _check_intervals(table, _look_up(frame, "start", "key", parsed), _look_up(frame, "end", "key", parsed))
+    both = pl.DataFrame(
+        {"first": _look_up(frame, "start", "bin", parsed), "last": _look_up(frame, "end", "last_bin", parsed)}
+    )
     # an interval that ends where it starts is a point
-    last = pl.select(pl.when(before.is_not_null()).then(pl.max_horizontal(first, before))).to_series()
-    return pl.DataFrame({"first": first, "last": last})
+    return both.with_columns(last=pl.when(pl.col("last").is_not_null()).then(pl.max_horizontal("first", "last")))
 
 
-def _encode(
+def _look_up(frame: pl.DataFrame, role: str, column: str, parsed: pl.DataFrame) -> pl.Series:
+    """Return a column of `parsed` for the labels of a role, null for labels that are not there: (rows,)."""
+    if role not in frame.columns:
+        return pl.Series([None] * frame.height, dtype=pl.Int64)
+    return frame.select(label=role).join(parsed, on="label", how="left", maintain_order="left")[column]
+
+
+def _refuse_unreadable(table: Table, role: str, unreadable: pl.Series, grain: str) -> None:
+    """Raise UserError for the first row of a mask."""
+    if unreadable.any():
+        row = first_true(unreadable)
+        label = table.frame[role][row]
+        given = repr(label) if label else "nothing"
+        wanted = "a whole number" if grain == "ordinal" else f"a {grain} or finer, like {_EXAMPLES[grain]}"
+        raise UserError(f"{table.where(row + 1)}: cannot read {given} as the {role}; wanted {wanted}, or another grain")
+
+
+def _check_intervals(table: Table, start: pl.Series, end: pl.Series) -> None:
+    """Raise UserError for the first interval without start and end, or with an end before its start."""
+    unknown = start.is_null() & end.is_null()
+    if unknown.any():
+        row = first_true(unknown)
+        raise UserError(f"{table.where(row + 1)}: neither start nor end is known; give one or drop the row")
+    reversed_ = (end < start).fill_null(False)
+    if reversed_.any():
+        row = first_true(reversed_)
+        raise UserError(
+            f"{table.where(row + 1)}: the end {table.frame['end'][row]} is before the start "
+            f"{table.frame['start'][row]}; correct it, or tell the columns if these are not start and end"
+        )
+
+
+def _expand(
     table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vocabulary, axis: TimeAxis, open_start: str
 ) -> tuple[Facts, Tensor]:
-    """Every (s, p, o, t) that the rows stand for, and the row, from 1, that each comes from."""
+    """Return one fact for every row and time of its interval, and the row of each fact, counted from 1: (n,)."""
     start = pl.col("first") if open_start == "edge" else pl.coalesce("first", "last")
-    index = bins.with_columns(
+    ids = bins.with_columns(
         first=((start - axis.first) // axis.step).fill_null(0),
         last=((pl.col("last") - axis.first) // axis.step).fill_null(len(axis) - 1),
     )
-    lengths = (index["last"] - index["first"] + 1).clip(lower_bound=1)
+    lengths = _tensor((ids["last"] - ids["first"] + 1).clip(lower_bound=1))
     total = int(lengths.sum())
-    if (needed := total * FACT_BYTES) > (free := psutil.virtual_memory().available):
+    needed, free = total * FACT_BYTES, psutil.virtual_memory().available
+    if needed > free:
         raise UserError(
             f"{table.name}: the rows stand for {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
             "use a coarser grain"
         )
-    row = torch.repeat_interleave(torch.arange(table.frame.height), _tensor(lengths))
-    offset = torch.arange(total) - (_tensor(lengths).cumsum(0) - _tensor(lengths))[row]
+    row = torch.repeat_interleave(torch.arange(table.frame.height), lengths)
+    offset = torch.arange(total) - (lengths.cumsum(0) - lengths)[row]
     facts = Facts.from_columns(
         entities.ids(table.frame["subject"])[row],
         predicates.ids(table.frame["predicate"])[row],
         entities.ids(table.frame["object"])[row],
-        _tensor(index["first"])[row] + offset,
+        _tensor(ids["first"])[row] + offset,
     )
-    value = _extra(table, "value", _TRUTHS, "true or false")
-    weight = _extra(table, "weight", None, "a number from 0")
-    return Facts(
-        facts.ids,
-        None if value is None else _tensor(value).bool()[row],
-        None if weight is None else torch.tensor(weight.to_list())[row],
-    ), row + 1
+    value, weight = _values(table), _weights(table)
+    return (
+        Facts(facts.ids, None if value is None else value[row], None if weight is None else weight[row]),
+        row + 1,
+    )
 
 
-def _extra(table: Table, role: str, words: Mapping[str, int] | None, wanted: str) -> pl.Series | None:
-    """The told value or weight of each row."""
-    if role not in table.frame.columns:
+def _values(table: Table) -> Tensor | None:
+    """Return the value column, if there is one: (rows,) bool."""
+    if "value" not in table.frame.columns:
         return None
-    text = table.frame[role]
-    if words is not None:
-        read = text.replace_strict(words, default=None, return_dtype=pl.Int64)
-    else:
-        number = text.cast(pl.Float64, strict=False)
-        read = pl.select(pl.when(number.is_finite() & (number >= 0)).then(number)).to_series()
-    if read.null_count():
-        row = first_true(read.is_null())
-        raise UserError(f"{table.where(row + 1)}: cannot read {text[row]!r} as a {role}; wanted {wanted}")
-    return read
+    parsed = table.frame["value"].replace_strict(_BOOLEANS, default=None, return_dtype=pl.Int64)
+    return _tensor(_refuse_nulls(table, "value", parsed, "true or false")).bool()
 
 
-def _merge(facts: Facts, codes: Tensor, rows: Tensor, table: Table) -> tuple[Facts, int]:
-    """Each fact once, in the order of its number, weights added; how many rows were merged away."""
+def _weights(table: Table) -> Tensor | None:
+    """Return the weight column, if there is one: (rows,) float32."""
+    if "weight" not in table.frame.columns:
+        return None
+    numbers = table.frame["weight"].cast(pl.Float64, strict=False)
+    parsed = pl.select(pl.when(numbers.is_finite() & (numbers >= 0)).then(numbers)).to_series()
+    return torch.tensor(_refuse_nulls(table, "weight", parsed, "a number from 0").to_list())
+
+
+def _refuse_nulls(table: Table, role: str, parsed: pl.Series, wanted: str) -> pl.Series:
+    """Return a parsed column, or raise UserError for the first cell that could not be parsed."""
+    if parsed.null_count():
+        row = first_true(parsed.is_null())
+        raise UserError(f"{table.where(row + 1)}: cannot read {table.frame[role][row]!r} as a {role}; wanted {wanted}")
+    return parsed
+
+
+def _merge(facts: Facts, codes: Tensor, rows: Tensor, table: Table) -> Facts:
+    """Return each distinct fact once, sorted by code, with the weights of equal facts added."""
     distinct, inverse = codes.unique(return_inverse=True)
     first = torch.full_like(distinct, len(codes)).scatter_reduce_(0, inverse, torch.arange(len(codes)), "amin")
     merged = facts[first]
-    if facts.value is not None and bool((clash := facts.value != facts.value[first][inverse]).any()):
-        row = int(rows[clash.nonzero()[0, 0]])
-        raise UserError(f"{table.where(row)}: this fact is True in one row and False in another; keep one of them")
+    if facts.value is not None:
+        clash = facts.value != facts.value[first][inverse]
+        if clash.any():
+            row = int(rows[clash.nonzero()[0, 0]])
+            raise UserError(f"{table.where(row)}: this fact is True in one row and False in another; keep one of them")
     weight = None
     if facts.weight is not None:
         weight = torch.zeros(len(distinct)).index_add_(0, inverse, facts.weight)
-    return Facts(merged.ids, merged.value, weight), len(codes) - len(distinct)
+    return Facts(merged.ids, merged.value, weight)
 
 
 def _refuse_overlap(
     codes: Tensor, rows: Tensor, table: Table, taken: Mapping[str, Tensor], tables: Mapping[str, Table]
 ) -> None:
+    """Raise UserError if a fact of a table is also in an earlier split."""
     for other, known in taken.items():
-        both = torch.isin(codes, known)
-        if both.any():
-            row = int(rows[both.nonzero()[0, 0]])
+        shared = torch.isin(codes, known)
+        if shared.any():
+            row = int(rows[shared.nonzero()[0, 0]])
             raise UserError(
                 f"{table.where(row)}: this fact is also in {tables[other].name}, and so are "
-                f"{int(both.sum()) - 1:,} more; no fact may be in two splits: remove it from one"
+                f"{int(shared.sum()) - 1:,} more; no fact may be in two splits: remove it from one"
             )
 
 
-def _tensor(series: pl.Series) -> Tensor:
-    return torch.from_numpy(series.cast(pl.Int64).to_numpy(writable=True))
+def _tensor(column: pl.Series) -> Tensor:
+    """Return an integer or boolean column as int64: (n,)."""
+    return torch.from_numpy(column.cast(pl.Int64).to_numpy(writable=True))
