@@ -1,4 +1,4 @@
-"""Reading tables: columns, times, intervals, duplicates, splits; and every complaint by file and line."""
+"""Tables are read whatever their columns, times, intervals and splits; every error names the file and line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_columns_are_found_by_name(tmp_path, names):
 @pytest.mark.parametrize("mark", [",", ";", "|", "\t"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_delimiters_encodings_and_line_ends(tmp_path, mark, encoding, end):
+def test_delimiters_encodings_and_line_ends_are_recognised(tmp_path, mark, encoding, end):
     rows = [("Curaçao", "Fight", "Ελλάδα", "2014-12-25"), *ROWS]
     text = lines([("s", "p", "o", "t"), *rows], mark).replace("\n", end)
     assert labelled(read(write(tmp_path / "a.txt", text, encoding))) == set(rows)
@@ -61,7 +61,7 @@ def test_published_files_have_no_header_and_no_quoting(tmp_path):
     assert labelled(read(write(tmp_path / "train.txt", lines(rows, "\t")))) == set(rows)
 
 
-def test_quoted_csv_with_commas_quotes_and_newlines(tmp_path):
+def test_quoted_csv_may_have_commas_quotes_and_newlines(tmp_path):
     text = 's,p,o,t\n"a, b","say ""x""","line\nbreak",2014\n"",p,o,2015\n'
     assert labelled(read(write(tmp_path / "a.csv", text))) == {
         ("a, b", 'say "x"', "line\nbreak", "2014"),
@@ -70,7 +70,7 @@ def test_quoted_csv_with_commas_quotes_and_newlines(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["polars", "lazy", "pandas", "arrow"])
-def test_tables_of_every_kind(kind):
+def test_polars_pandas_and_arrow_tables_are_read(kind):
     frame = pl.DataFrame(ROWS, schema=["head", "relation", "tail", "date"], orient="row")
     source = {
         "polars": frame,
@@ -94,13 +94,13 @@ def test_tables_of_every_kind(kind):
         (["2014-W02"], ["2014-W02"]),
     ],
 )
-def test_times_of_every_type(times, labels):
+def test_times_may_be_dates_numbers_or_text(times, labels):
     for frame in (pd.DataFrame, pl.DataFrame):
         graph = read(frame({"s": "a", "p": "r", "o": "b", "time": times}))
         assert sorted(graph.times.take(graph.facts.t), key=labels.index) == labels
 
 
-def test_grain_is_coarsened_on_request():
+def test_a_coarser_grain_merges_facts():
     frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "t": ["2014-01-01", "2014-01-31", "2015-03-01"]})
     graph = read(frame, grain="month")
     assert graph.times.labels[0] == "2014-01"
@@ -141,7 +141,7 @@ def test_duplicates_are_merged_and_counted():
     assert (len(graph.facts), graph.duplicates) == (2, 3)
 
 
-def test_weights_add_up_and_values_are_read_when_told():
+def test_weights_add_up_and_values_are_read_if_their_columns_are_given():
     frame = pl.DataFrame(
         {"s": "a", "p": "r", "o": ["x", "x", "y"], "t": 0, "count": [2, 3, 4], "ok": ["true", "true", "false"]}
     )
@@ -153,7 +153,7 @@ def test_weights_add_up_and_values_are_read_when_told():
     assert plain.facts.value is None
 
 
-def test_static_triples(tmp_path):
+def test_static_triples_have_one_time(tmp_path):
     path = write(tmp_path / "a.tsv", "a\tr\tb\nb\tr\tc\n")
     graph = read(path, static=True)
     assert (len(graph.facts), len(graph.times)) == (2, 1)
@@ -161,7 +161,7 @@ def test_static_triples(tmp_path):
     assert labelled(read(path, static=True)) == {("a", "r", "b", "0")}
 
 
-def test_a_folder_with_splits(tmp_path):
+def test_a_folder_of_split_files_is_one_graph(tmp_path):
     for split, rows in {"train": ROWS[:1], "valid": ROWS[1:], "test": [("a", "b", "c", "2014-01-01")]}.items():
         write(tmp_path / f"icews_2014_{split}.txt", lines(rows, "\t"))
     write(tmp_path / "entity2id.txt", "a\t0\n")
@@ -171,7 +171,7 @@ def test_a_folder_with_splits(tmp_path):
     assert graph.name == tmp_path.name
 
 
-def test_parquet_round_trip(tmp_path):
+def test_parquet_files_are_read(tmp_path):
     pl.DataFrame(ROWS, schema=["s", "p", "o", "t"], orient="row").write_parquet(tmp_path / "a.parquet")
     assert labelled(read(tmp_path / "a.parquet")) == set(ROWS)
 
@@ -186,7 +186,7 @@ def test_ids_do_not_depend_on_the_order_of_rows():
     assert split_randomly(first).fingerprint == split_randomly(second).fingerprint
 
 
-def test_odd_labels_survive(tmp_path):
+def test_odd_labels_are_read_as_they_are(tmp_path):
     odd = ["", " ", "\t", "a\nb", "ünï", "🦜", "'", '"', "NA", "null", "nan", "0", "é", string.printable]
     frame = pl.DataFrame({"s": odd, "p": "r", "o": odd[::-1], "t": 0})
     graph = read(frame)
@@ -196,7 +196,7 @@ def test_odd_labels_survive(tmp_path):
 
 
 HEADER = "subject,predicate,object,time\n"
-COMPLAINTS = {
+ERRORS = {
     "empty file": ("", r"bad\.csv: the file is empty"),
     "blank lines only": ("\n\n\n", r"bad\.csv: the file is empty"),
     "header only": (HEADER, r"bad\.csv: no rows"),
@@ -231,9 +231,9 @@ COMPLAINTS = {
 }
 
 
-@pytest.mark.parametrize("case", COMPLAINTS)
-def test_complaints_name_file_and_line(tmp_path, case):
-    content, message = COMPLAINTS[case]
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_name_file_and_line(tmp_path, case):
+    content, message = ERRORS[case]
     path = tmp_path / "bad.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=message) as caught:
@@ -286,32 +286,32 @@ def test_facts_in_two_splits_are_refused(tmp_path):
         (lambda p: read(pl.DataFrame({"s": ["a"]}), columns={"subject": 3}), "there is no column 3 for the subject"),
     ],
 )
-def test_complaints_without_a_file(tmp_path, call, message):
+def test_errors_without_a_line_name_what_was_given(tmp_path, call, message):
     with pytest.raises(UserError, match=message):
         call(tmp_path)
 
 
-def test_the_delimiter_is_the_one_that_fits(tmp_path):
+def test_the_delimiter_is_the_one_that_gives_equal_columns(tmp_path):
     rows = [("Washington, DC", "visits", "a, b", "2014"), ("x", "visits", "y", "2015")]
     assert labelled(read(write(tmp_path / "a.csv", lines(rows, "\t")))) == set(rows)
 
 
-def test_missing_numbers_are_missing_not_nan():
+def test_nan_is_a_missing_value():
     frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "start": [2000.0, 2001.0], "end": [2003.0, float("nan")]})
     assert len(read(frame).facts) == 3
     with pytest.raises(UserError, match="row 2 of the table: no subject"):
         read(pd.DataFrame({"s": [1.0, None], "p": "r", "o": "b", "t": 0}))
 
 
-def test_positions_may_be_told_beside_a_header(tmp_path):
+def test_columns_may_be_given_by_position_with_and_without_a_header(tmp_path):
     path = write(tmp_path / "a.csv", "subject,predicate,object,time\na,r,b,1\n")
-    told = {"subject": 0, "predicate": 1, "object": 2, "time": 3}
-    assert labelled(read(path, columns=told)) == {("a", "r", "b", "1")}
+    positions = {"subject": 0, "predicate": 1, "object": 2, "time": 3}
+    assert labelled(read(path, columns=positions)) == {("a", "r", "b", "1")}
     headerless = write(tmp_path / "b.txt", "a\tr\tb\t24\t0\n")
-    assert labelled(read(headerless, columns=told)) == {("a", "r", "b", "24")}
+    assert labelled(read(headerless, columns=positions)) == {("a", "r", "b", "24")}
 
 
-def test_splits_must_tell_the_time_alike():
+def test_splits_must_have_the_same_time_columns():
     train = pl.DataFrame({"s": ["a"], "p": ["r"], "o": ["b"], "start": [1]})
     valid = train.with_columns(end=3, s=pl.lit("c"))
     with pytest.raises(UserError, match="the train table: no column for the end, which another split has"):
@@ -319,26 +319,26 @@ def test_splits_must_tell_the_time_alike():
 
 
 @pytest.mark.parametrize(
-    ("names", "told", "message"),
+    ("names", "given", "message"),
     [
         ("s p o year month day", {}, "columns 'year' and 'month' and 'day' all look like the time"),
         ("s p o date date", {}, "columns 'date' and 'date' all look like the time"),
         ("source relation target date", {"subject": "target"}, "no column for the object"),
     ],
 )
-def test_columns_that_could_be_misread_are_refused(tmp_path, names, told, message):
+def test_columns_that_could_be_misread_are_refused(tmp_path, names, given, message):
     values = ["a", "b", "c", "2014", "3", "5"][: len(names.split())]
     path = write(tmp_path / "a.csv", lines([names.split(), values], ","))
     with pytest.raises(UserError, match=message):
-        read(path, columns=told)
+        read(path, columns=given)
 
 
-def test_h_r_t_and_a_time(tmp_path):
+def test_a_column_t_may_be_given_as_the_object(tmp_path):
     path = write(tmp_path / "a.csv", "h,r,t,timestamp\na,b,c,2014\n")
     assert labelled(read(path, columns={"object": "t"})) == {("a", "b", "c", "2014")}
 
 
-def test_other_names_of_the_validation_file(tmp_path):
+def test_a_dev_file_is_the_validation_split(tmp_path):
     write(tmp_path / "train.txt", lines(ROWS[:1], "\t"))
     write(tmp_path / "dev.txt", lines(ROWS[1:], "\t"))
     assert set(read(tmp_path).splits) == {"train", "valid"}
@@ -350,7 +350,7 @@ def test_ordinal_intervals_keep_their_step():
     assert len(graph.facts) == 3
 
 
-def test_european_csv(tmp_path):
+def test_a_csv_may_be_separated_by_semicolons(tmp_path):
     rows = [("Doe, J", "knows", "Roe, R", "2014"), ("x, y", "knows", "z, z", "2015")]
     assert labelled(read(write(tmp_path / "a.csv", lines(rows, ";")))) == set(rows)
 
@@ -365,7 +365,7 @@ def test_durations_and_periods_are_refused():
         read(pl.scan_csv("nowhere.csv"))
 
 
-def test_clashing_values_are_refused():
+def test_clashing_values_and_negative_weights_are_refused():
     frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "t": 1, "ok": [True, False]})
     with pytest.raises(UserError, match="row 2 of the table: this fact is True in one row and False in another"):
         read(frame, columns={"value": "ok"})

@@ -1,7 +1,7 @@
-"""A graph as a folder: `graph.json` beside its facts, in a format that others read; read back, it is the same graph.
+"""Export a graph to a folder and read it back as the same graph.
 
-`graph.json` tells what the facts alone cannot: the name, the time axis, the order of splits, labels without facts,
-the graph's fingerprint, and a digest of every file and of itself.
+The folder holds the facts in a format that other tools read, and `graph.json` with what the facts alone do not say: the
+name, the time axis, the order of splits, labels without facts, the graph's fingerprint, and the digests of all files.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ def write_graph(
     about: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Export `graph` to `folder`, whole or not at all; an existing export is replaced only with `overwrite`.
+    """Export `graph` to `folder`, in one step; an existing export is replaced only with `overwrite`.
 
-    The entries of `about`, such as where the graph came from, stand in `graph.json` under their own names.
+    The entries of `about`, such as where the graph came from, are added to `graph.json`.
     """
     folder = Path(folder)
     _check(graph, format)
-
     try:
         if overwrite and folder.exists() and not is_export(folder):
             raise UserError(f"{folder} exists and is no exported graph, so it is not replaced; choose another place")
         with replaced_folder(folder, overwrite=overwrite) as temporary:
             FORMATS[format].write(graph, temporary)
-            (temporary / GRAPH).write_bytes(_describe(graph, format, temporary, about or {}).encode())
+            (temporary / GRAPH).write_bytes(_metadata_text(graph, format, temporary, about or {}).encode())
     except UnicodeEncodeError as error:
         raise UserError(f"{graph.name!r} cannot be written as UTF-8 ({error}); rename what holds that") from error
     except OSError as error:
@@ -57,7 +56,7 @@ def write_graph(
 
 
 def read_graph(folder: Path) -> EpisodicGraph:
-    """The graph that `write_graph` exported to `folder`, its fingerprint checked.
+    """Read the graph that `write_graph` exported to `folder`, and check its fingerprint.
 
     >>> from tempfile import TemporaryDirectory
     >>> from recollect.graph.facts import Facts
@@ -71,12 +70,13 @@ def read_graph(folder: Path) -> EpisodicGraph:
     """
     try:
         folder = existing_folder(folder)
-        about = _read_about(folder)
-        if missing := [name for name in about["files"] if not (folder / name).is_file()]:
+        metadata = _read_metadata(folder)
+        missing = [name for name in metadata["files"] if not (folder / name).is_file()]
+        if missing:
             raise UserError(f"{folder / missing[0]} is missing, so this export is incomplete; {RESTORE}")
-        graph = FORMATS[about["format"]].read(folder, about)
-        if graph.fingerprint != about["fingerprint"]:
-            changed = [name for name, digest in about["files"].items() if digest_of_file(folder / name) != digest]
+        graph = FORMATS[metadata["format"]].read(folder, metadata)
+        if graph.fingerprint != metadata["fingerprint"]:
+            changed = [name for name, digest in metadata["files"].items() if digest_of_file(folder / name) != digest]
             raise UserError(
                 f"{folder / (changed or [GRAPH])[0]}: this was changed after the export, for the facts are not those "
                 f"that were exported (their fingerprint differs); {RESTORE}"
@@ -92,18 +92,19 @@ def read_graph(folder: Path) -> EpisodicGraph:
 
 
 def check_format(format: str) -> None:
+    """Raise UserError for a format that does not exist."""
     if format not in FORMATS:
         raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
 
 
 def is_export(folder: Path) -> bool:
-    """Whether a folder holds an exported graph; other tools have files called graph.json too."""
+    """Return whether a folder holds an exported graph, rather than another tool's graph.json."""
     file = folder / GRAPH
     return file.is_file() and b'"recollect"' in file.read_bytes()
 
 
 def _check(graph: EpisodicGraph, format: str) -> None:
-    """Refuse what would not come back as it is."""
+    """Raise UserError for a graph that could not be read back as it is."""
     check_format(format)
     for split, facts in graph.splits.items():
         if not _SPLIT_NAME.fullmatch(split):
@@ -119,10 +120,26 @@ def _check(graph: EpisodicGraph, format: str) -> None:
             raise UserError(f"the {vocabulary.kind} labels are not in code point order; make them by Vocabulary.of")
 
 
-def _describe(graph: EpisodicGraph, format: str, folder: Path, about: Mapping[str, Any]) -> str:
-    """The text of `graph.json`, with the digests of the files beside it and its own."""
+def _metadata_text(graph: EpisodicGraph, format: str, folder: Path, about: Mapping[str, Any]) -> str:
+    """Return the content of `graph.json`, with the digests of the files of `folder` and its own."""
+    metadata = _metadata(graph, format, folder)
+    reserved = sorted({*metadata, "digest"} & about.keys())
+    if reserved:
+        raise UserError(f"{GRAPH} has an entry {reserved[0]!r} of its own; call yours something else")
+    try:
+        full = json.loads(json.dumps(metadata | dict(sorted(about.items())), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{GRAPH} cannot hold what was given ({error}); give plain text, numbers and lists") from error
+    return json.dumps(full | {"digest": _digest(full)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _metadata(graph: EpisodicGraph, format: str, folder: Path) -> dict[str, Any]:
+    """Return the entries of `graph.json` that describe a graph and the files of `folder`."""
     facts = graph.facts
-    own = {
+    splits = {}
+    for split, part in graph.splits.items():
+        splits[split] = {"facts": len(part)} | {extra: extra in extras_of(part) for extra in EXTRAS}
+    return {
         "recollect": VERSION,
         "format": format,
         "name": graph.name,
@@ -130,10 +147,7 @@ def _describe(graph: EpisodicGraph, format: str, folder: Path, about: Mapping[st
         "duplicates": graph.duplicates,
         "dropped": dict(graph.dropped),
         "times": asdict(graph.times),
-        "splits": {
-            split: {"facts": len(part)} | {extra: extra in extras_of(part) for extra in EXTRAS}
-            for split, part in graph.splits.items()
-        },
+        "splits": splits,
         "unused": {
             "entity": _unused(graph.entities, torch.cat([facts.s, facts.o])),
             "predicate": _unused(graph.predicates, facts.p),
@@ -141,40 +155,39 @@ def _describe(graph: EpisodicGraph, format: str, folder: Path, about: Mapping[st
         "fingerprint": graph.fingerprint,
         "files": {file.name: digest_of_file(file) for file in sorted(folder.iterdir())},
     }
-    if taken := sorted({*own, "digest"} & about.keys()):
-        raise UserError(f"{GRAPH} has an entry {taken[0]!r} of its own; call yours something else")
-    try:
-        full = json.loads(json.dumps(own | dict(sorted(about.items())), allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"{GRAPH} cannot hold what was given ({error}); give plain text, numbers and lists") from error
-    return json.dumps(full | {"digest": _digest(full)}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _read_about(folder: Path) -> dict[str, Any]:
+def _read_metadata(folder: Path) -> dict[str, Any]:
+    """Return the content of `graph.json` after checking its digest and everything that could mislead a reader."""
     file = folder / GRAPH
     if not file.is_file():
         raise UserError(f"{folder}: not an exported graph, for it has no {GRAPH}; give a folder that has one")
     try:
-        about = dict(json.loads(file.read_bytes()))
-        version, digest = about["recollect"], about.pop("digest", None)
+        metadata = dict(json.loads(file.read_bytes()))
+        version, digest = metadata["recollect"], metadata.pop("digest", None)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: not readable as the description of a graph; {RESTORE}") from error
     if version != VERSION:
         raise UserError(f"{file}: version {version!r}; this recollect reads version {VERSION}: use a matching one")
-    if digest != _digest(about):
+    if digest != _digest(metadata):
         raise UserError(f"{file}: the content is not what was exported (its digest differs); {RESTORE}")
-    if about["format"] not in FORMATS:
-        raise UserError(f"{file}: unknown format {about['format']!r}; this recollect reads {', '.join(FORMATS)}")
-    if about["times"]["grain"] not in GRAINS or not 0 <= about["times"]["size"] <= MAX_TIMES:
-        raise UserError(f"{file}: there is no time axis like {about['times']}; {RESTORE}")
-    if unsafe := [split for split in about["splits"] if not _SPLIT_NAME.fullmatch(split)]:
-        raise UserError(f"{file}: no export has a split called {unsafe[0]!r}; {RESTORE}")
-    return about
+    if metadata["format"] not in FORMATS:
+        raise UserError(f"{file}: unknown format {metadata['format']!r}; this recollect reads {', '.join(FORMATS)}")
+    times = metadata["times"]
+    if times["grain"] not in GRAINS or not 0 <= times["size"] <= MAX_TIMES:
+        raise UserError(f"{file}: there is no time axis like {times}; {RESTORE}")
+    for split in metadata["splits"]:
+        if not _SPLIT_NAME.fullmatch(split):
+            raise UserError(f"{file}: no export has a split called {split!r}; {RESTORE}")
+    return metadata
 
 
 def _unused(vocabulary: Vocabulary, ids: Tensor) -> list[str]:
-    return vocabulary.take((torch.bincount(ids, minlength=len(vocabulary)) == 0).nonzero()[:, 0])
+    """Return the labels whose id is not among ids (n,)."""
+    counts = torch.bincount(ids, minlength=len(vocabulary))
+    return vocabulary.take((counts == 0).nonzero()[:, 0])
 
 
-def _digest(about: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+def _digest(metadata: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of metadata without its own digest."""
+    return hashlib.sha256(json.dumps(metadata).encode()).hexdigest()

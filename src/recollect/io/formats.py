@@ -1,7 +1,15 @@
-"""How the facts of an exported graph are written and read: Parquet, TSV, N-Quads, N-Triples-star, id files.
+"""File formats of exported graphs.
 
-A text format is the template of a fact, with a hole for every cell; labels are escaped so that they fit into it. So
-writing fills the holes of whole columns, and reading matches the same template.
+parquet     one compressed table of labels, for any data tool
+tsv         labels separated by tabs, one file per split, as graphs are published
+nquads      N-Quads, the time as the name of the graph
+rdf-star    N-Triples-star, the time as a statement about the triple
+ids         numbered labels and facts, as the scripts of temporal-graph papers read them
+
+A text format is a template of one fact with placeholders such as {subject}. Labels are escaped so that they cannot be
+confused with the text around them. Writing fills in the template for whole columns; reading matches the same template.
+
+To add a format, write a function that writes a graph into a folder and one that reads it, and list both in FORMATS.
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 import polars as pl
@@ -25,15 +33,18 @@ from recollect.io.assembly import Table, first_true
 
 GRAPH, FACTS, STAT = "graph.json", "facts.parquet", "stat.txt"
 ID_FILES = {"entity": "entity2id.txt", "predicate": "relation2id.txt", "time": "time2id.txt"}
-EXTRAS = ("value", "weight")
+EXTRAS = ("value", "weight")  # optional columns of facts
 RESTORE = "restore it or export the graph again"
-_HOLE = re.compile(r"\{(\w+)\}")
+
+Metadata: TypeAlias = Mapping[str, Any]  # the content of graph.json
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _LABEL_ID, _SIZES = "{label}\t{id}", "{entity}\t{predicate}\t{time}"
 _UNESCAPES = {"\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}
-_ESCAPES = {ord(plain): escape for escape, plain in _UNESCAPES.items()}
+_ESCAPES = {ord(character): escape for escape, character in _UNESCAPES.items()}
 _TRIPLE = "<urn:recollect:entity:{subject}> <urn:recollect:predicate:{predicate}> <urn:recollect:entity:{object}>"
 _XSD = "http://www.w3.org/2001/XMLSchema#"
-_TYPES = {
+_XSD_TYPES = {
     **{"year": "gYear", "month": "gYearMonth", "day": "date", "ordinal": "integer"},  # other grains are plain text
     **{"value": "boolean", "weight": "float"},
 }
@@ -41,172 +52,194 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Format:
-    """How a graph is written into a folder, and read from it by what its `graph.json` tells."""
+    """How the facts of a graph are written into a folder and read from it with the metadata of its graph.json."""
 
     write: Callable[[EpisodicGraph, Path], None]
-    read: Callable[[Path, Mapping[str, Any]], EpisodicGraph]
-    extras: bool  # whether it can say the value and the weight of a fact
-    about: str
+    read: Callable[[Path, Metadata], EpisodicGraph]
+    extras: bool  # whether it can express values and weights
 
 
 def extras_of(facts: Facts) -> list[str]:
+    """Return the names of the optional columns that facts have."""
     return [extra for extra in EXTRAS if getattr(facts, extra) is not None]
 
 
 def digest_of_file(file: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _cells(graph: EpisodicGraph, escape: Callable[[str], str]) -> dict[str, pl.Series]:
-    """How each label is written, by kind."""
+def _written_labels(graph: EpisodicGraph, escape: Callable[[str], str]) -> dict[str, pl.Series]:
+    """Return all labels as they are written, by kind, in the order of their ids."""
     return {KINDS[slot]: pl.Series(map(escape, graph.axis(slot).labels), dtype=pl.String) for slot in "spt"}
 
 
-def _frame(facts: Facts, cells: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """A column a slot, as its kind is written, then the value and the weight if there are any."""
-    slots = {name: cells[KINDS[slot]].gather(facts.column(slot).numpy()) for slot, name in SLOT_NAMES.items()}
-    return pl.DataFrame(slots | {extra: pl.Series(getattr(facts, extra).numpy()) for extra in extras_of(facts)})
+def _frame(facts: Facts, written: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """Return facts with one column per slot, ids replaced by what is written for them, and the optional columns."""
+    slots = {name: written[KINDS[slot]].gather(facts.column(slot).numpy()) for slot, name in SLOT_NAMES.items()}
+    extras = {extra: pl.Series(getattr(facts, extra).numpy()) for extra in extras_of(facts)}
+    return pl.DataFrame(slots | extras)
 
 
-def _labelled(tables: Mapping[str, Table], about: Mapping[str, Any], unescape: Callable[[str], str]) -> EpisodicGraph:
-    """The graph of facts whose cells are written labels."""
-    labels: dict[str, dict[str, str]] = {kind: {} for kind in KINDS.values()}
+def _graph_from_labels(
+    tables: Mapping[str, Table], metadata: Metadata, unescape: Callable[[str], str]
+) -> EpisodicGraph:
+    """Return the graph of tables whose cells are written labels."""
+    labels: dict[str, dict[str, str]] = {kind: {} for kind in KINDS.values()}  # cell -> label
     for slot, name in SLOT_NAMES.items():
         for table in tables.values():
-            labels[KINDS[slot]] |= {cell: unescape(cell) for cell in table.frame[name].unique().drop_nulls()}
-    entities, predicates = (
-        Vocabulary.of(kind, [*labels[kind].values(), *about["unused"][kind]]) for kind in ("entity", "predicate")
-    )
-    ids = {v.kind: {cell: v.index(label) for cell, label in labels[v.kind].items()} for v in (entities, predicates)}
-    ids["time"] = {label: i for i, label in enumerate(TimeAxis(**about["times"]).labels)}
-    return _numbered(tables, about, entities, predicates, ids)
+            cells = table.frame[name].unique().drop_nulls()
+            labels[KINDS[slot]] |= {cell: unescape(cell) for cell in cells}
+    vocabularies = {}
+    ids = {"time": {label: i for i, label in enumerate(TimeAxis(**metadata["times"]).labels)}}
+    for kind in ("entity", "predicate"):
+        vocabulary = Vocabulary.of(kind, [*labels[kind].values(), *metadata["unused"][kind]])
+        vocabularies[kind] = vocabulary
+        ids[kind] = {cell: vocabulary.index(label) for cell, label in labels[kind].items()}
+    return _graph_from_cells(tables, metadata, vocabularies, ids)
 
 
-def _numbered(
+def _graph_from_cells(
     tables: Mapping[str, Table],
-    about: Mapping[str, Any],
-    entities: Vocabulary,
-    predicates: Vocabulary,
+    metadata: Metadata,
+    vocabularies: Mapping[str, Vocabulary],
     ids: Mapping[str, Mapping[str, int]],
 ) -> EpisodicGraph:
-    """The graph of facts whose cells stand for these ids."""
+    """Return the graph of tables, given the id of every cell by kind."""
     splits = {}
-    for split, told in about["splits"].items():
-        table, n = tables[split], tables[split].frame.height
-        if n != told["facts"]:
-            raise UserError(f"{table.name}: {n:,} facts of {split}, where {GRAPH} tells {told['facts']:,}; {RESTORE}")
+    for split, expected in metadata["splits"].items():
+        table, height = tables[split], tables[split].frame.height
+        if height != expected["facts"]:
+            raise UserError(
+                f"{table.name}: {height:,} facts of {split}, where {GRAPH} tells {expected['facts']:,}; {RESTORE}"
+            )
         slots = [_look_up(table, name, ids[KINDS[slot]]) for slot, name in SLOT_NAMES.items()]
-        value = _look_up(table, "value", {"true": 1, "false": 0}).bool() if told["value"] else None
-        weight = _tensor(table, table.frame["weight"].cast(pl.Float32, strict=False)) if told["weight"] else None
+        value = _look_up(table, "value", {"true": 1, "false": 0}).bool() if expected["value"] else None
+        weight = _tensor(table, table.frame["weight"].cast(pl.Float32, strict=False)) if expected["weight"] else None
         splits[split] = Facts(Facts.from_columns(*slots).ids, value, weight)
     return EpisodicGraph(
-        entities,
-        predicates,
-        TimeAxis(**about["times"]),
+        vocabularies["entity"],
+        vocabularies["predicate"],
+        TimeAxis(**metadata["times"]),
         splits,
-        str(about["name"]),
-        int(about["duplicates"]),
-        dict(about["rows"]),
-        dict(about["dropped"]),
+        str(metadata["name"]),
+        int(metadata["duplicates"]),
+        dict(metadata["rows"]),
+        dict(metadata["dropped"]),
     )
 
 
-def _look_up(table: Table, column: str, numbers: Mapping[str, int]) -> Tensor:
+def _look_up(table: Table, column: str, ids: Mapping[str, int]) -> Tensor:
+    """Return the id of every cell of a column: (n,) int64."""
     cells = table.frame[column].cast(pl.String)
-    return _tensor(table, cells.replace_strict(numbers, default=None, return_dtype=pl.Int64))
+    return _tensor(table, cells.replace_strict(ids, default=None, return_dtype=pl.Int64))
 
 
-def _tensor(table: Table, read: pl.Series) -> Tensor:
-    """A column that was read from the table's column of that name; null is what could not be."""
-    if read.null_count():
-        row = first_true(read.is_null())
-        given = table.frame[read.name][row]
-        raise UserError(f"{table.where(row + 1)}: cannot read {given!r} as the {read.name}; {RESTORE}")
-    return torch.from_numpy(read.to_numpy(writable=True))
+def _tensor(table: Table, parsed: pl.Series) -> Tensor:
+    """Return a parsed column as a tensor (n,), or raise UserError for the first cell that could not be parsed."""
+    if parsed.null_count():
+        row = first_true(parsed.is_null())
+        given = table.frame[parsed.name][row]
+        raise UserError(f"{table.where(row + 1)}: cannot read {given!r} as the {parsed.name}; {RESTORE}")
+    return torch.from_numpy(parsed.to_numpy(writable=True))
 
 
 def _write_parquet(graph: EpisodicGraph, folder: Path) -> None:
-    cells = _cells(graph, str)
+    """Write all splits as one table with a column `split`."""
+    written = _written_labels(graph, str)
     empty = pl.DataFrame(schema=dict.fromkeys((*SLOT_NAMES.values(), "split"), pl.String))
-    frames = [_frame(facts, cells).with_columns(split=pl.lit(split)) for split, facts in graph.splits.items()]
+    frames = [_frame(facts, written).with_columns(split=pl.lit(split)) for split, facts in graph.splits.items()]
     whole = pl.concat([empty, *frames], how="diagonal", rechunk=True)
     extras = [extra for extra in EXTRAS if extra in whole.columns]
     whole.select(*empty.columns, *extras).write_parquet(folder / FACTS, compression="zstd")
 
 
-def _read_parquet(folder: Path, about: Mapping[str, Any]) -> EpisodicGraph:
+def _read_parquet(folder: Path, metadata: Metadata) -> EpisodicGraph:
+    """Read what `_write_parquet` wrote."""
     file = folder / FACTS
-    if digest_of_file(file) != about["files"][FACTS]:  # a damaged Parquet file can bring its reader down
+    if digest_of_file(file) != metadata["files"][FACTS]:  # checked first: a damaged file can crash the Parquet reader
         raise UserError(f"{file}: the content is not what was exported (its digest differs); {RESTORE}")
     whole = pl.read_parquet(file).with_row_index("row", offset=1)
-    parts = {split: whole.filter(pl.col("split") == split) for split in about["splits"]}
 
-    def table(part: pl.DataFrame) -> Table:
+    def table(split: str) -> Table:
+        part = whole.filter(pl.col("split") == split)
         return Table(part, lambda row: f"{file}, row {part['row'][row - 1]}", str(file))
 
-    return _labelled({split: table(part) for split, part in parts.items()}, about, str)
+    return _graph_from_labels({split: table(split) for split in metadata["splits"]}, metadata, str)
 
 
 @dataclass(frozen=True)
-class _Text:
-    """A file a split: the template of a fact, with holes for its cells, and how labels are written in them."""
+class _TextFormat:
+    """One text file per split, written and read by the template of a fact."""
 
     suffix: str
-    cell: str  # a written label, as a regular expression
-    template: Callable[[str, Sequence[str]], str]  # of a grain, and of the extras that a split has
+    cell: str  # regular expression of a written label
+    template: Callable[[str, Sequence[str]], str]  # of a grain and the optional columns of a split
     escape: Callable[[str], str] = str
     unescape: Callable[[str], str] = str
     header: bool = False
 
     def write(self, graph: EpisodicGraph, folder: Path) -> None:
-        self.write_splits(graph, folder, _cells(graph, self.escape))
+        """Write the facts of a graph by label."""
+        self.write_splits(graph, folder, _written_labels(graph, self.escape))
 
-    def read(self, folder: Path, about: Mapping[str, Any]) -> EpisodicGraph:
-        return _labelled(self.read_splits(folder, about), about, self.unescape)
+    def read(self, folder: Path, metadata: Metadata) -> EpisodicGraph:
+        """Read what `write` wrote."""
+        return _graph_from_labels(self.read_splits(folder, metadata), metadata, self.unescape)
 
-    def write_splits(self, graph: EpisodicGraph, folder: Path, cells: Mapping[str, pl.Series]) -> None:
+    def write_splits(self, graph: EpisodicGraph, folder: Path, written: Mapping[str, pl.Series]) -> None:
+        """Write one file per split, given what is written for each id by kind."""
         for split, facts in graph.splits.items():
             template = self.template(graph.times.grain, extras_of(facts))
-            weight = pl.col(pl.Float32).cast(pl.String).str.to_uppercase()  # 1E+16, INF: as XML Schema has them
-            frame = _frame(facts, cells).with_columns(weight)
+            weight = pl.col(pl.Float32).cast(pl.String).str.to_uppercase()  # 1E+16 and INF, as in XML Schema
+            frame = _frame(facts, written).with_columns(weight)
             _write_lines(folder / (split + self.suffix), template, frame, self.header)
 
-    def read_splits(self, folder: Path, about: Mapping[str, Any]) -> dict[str, Table]:
+    def read_splits(self, folder: Path, metadata: Metadata) -> dict[str, Table]:
+        """Read the cells of every split."""
         tables = {}
-        for split, told in about["splits"].items():
-            template = self.template(about["times"]["grain"], [extra for extra in EXTRAS if told[extra]])
+        for split, expected in metadata["splits"].items():
+            template = self.template(metadata["times"]["grain"], [extra for extra in EXTRAS if expected[extra]])
             tables[split] = _read_lines(folder / (split + self.suffix), template, self.cell, self.header)
         return tables
 
 
 def _write_lines(file: Path, template: str, frame: pl.DataFrame, header: bool = False) -> None:
-    rows = frame.select(pl.format(_HOLE.sub("{}", template) + "\n", *_HOLE.findall(template))).to_series()
-    first = [_HOLE.sub(r"\1", template) + "\n"] if header else []
+    """Write the template once per row of a frame, filled in with its columns."""
+    rows = frame.select(pl.format(_PLACEHOLDER.sub("{}", template) + "\n", *_PLACEHOLDER.findall(template))).to_series()
+    first = [_PLACEHOLDER.sub(r"\1", template) + "\n"] if header else []
     file.write_bytes("".join([*first, *rows]).encode())
 
 
 def _read_lines(file: Path, template: str, cell: str, header: bool = False) -> Table:
-    """The cells of the rows that `_write_lines` wrote, each over as many lines as the template."""
-    lines, high = _lines(file), template.count("\n") + 1
-    if header and lines[:1] != [names := _HOLE.sub(r"\1", template)]:
-        raise UserError(f"{file}, line 1: wanted the header {names!r}; {RESTORE}")
-    lines = lines[header:]
-    rows = pl.Series(["\n".join(lines[i : i + high]) for i in range(0, len(lines), high)], dtype=pl.String)
-    pattern = f"({cell})".join(map(pl.escape_regex, _HOLE.sub("{}", template).split("{}")))
+    """Read the cells of the rows that `_write_lines` wrote; a row has as many lines as the template."""
+    lines = _split_lines(file)
+    first_line = 1
+    if header:
+        names = _PLACEHOLDER.sub(r"\1", template)
+        if lines[:1] != [names]:
+            raise UserError(f"{file}, line 1: wanted the header {names!r}; {RESTORE}")
+        lines, first_line = lines[1:], 2
+    height = template.count("\n") + 1
+    rows = pl.Series(["\n".join(lines[i : i + height]) for i in range(0, len(lines), height)], dtype=pl.String)
+    fixed_parts = _PLACEHOLDER.sub("{}", template).split("{}")
+    pattern = f"({cell})".join(map(pl.escape_regex, fixed_parts))
     cells = rows.str.extract_groups(f"^{pattern}$").struct.unnest()
     table = Table(
-        pl.DataFrame(dict(zip(_HOLE.findall(template), cells, strict=True))),
-        lambda row: f"{file}, line {header + (row - 1) * high + 1}",
+        pl.DataFrame(dict(zip(_PLACEHOLDER.findall(template), cells, strict=True))),
+        lambda row: f"{file}, line {first_line + (row - 1) * height}",
         str(file),
     )
-    if (unread := cells["1"].is_null()).any():
-        row = first_true(unread)
+    unmatched = cells["1"].is_null()
+    if unmatched.any():
+        row = first_true(unmatched)
         raise UserError(f"{table.where(row + 1)}: cannot read {rows[row][:99]!r} as {template!r}; {RESTORE}")
     return table
 
 
-def _lines(file: Path) -> list[str]:
+def _split_lines(file: Path) -> list[str]:
+    """Return the lines of a UTF-8 file, separated by \\n only."""
     content = file.read_bytes()
     try:
         lines = content.decode().split("\n")
@@ -217,67 +250,79 @@ def _lines(file: Path) -> list[str]:
 
 
 def _escape(label: str) -> str:
+    """Escape tabs, line ends and backslashes by backslashes."""
     return label.translate(_ESCAPES)
 
 
 def _unescape(cell: str) -> str:
-    return re.sub(r"\\[\\tnr]", lambda found: _UNESCAPES[found[0]], cell)
+    """Invert `_escape`."""
+    return re.sub(r"\\[\\tnr]", lambda match: _UNESCAPES[match[0]], cell)
 
 
-def _percent(label: str) -> str:
+def _percent_encode(label: str) -> str:
+    """Encode a label so that it can be part of an IRI."""
     return quote(label, safe="")
 
 
 def _tabbed(grain: str, extras: Sequence[str]) -> str:
+    """Return the template of TSV and id files."""
     return "\t".join(f"{{{name}}}" for name in (*SLOT_NAMES.values(), *extras))
 
 
 def _quad(grain: str, extras: Sequence[str]) -> str:
+    """Return the template of an N-Quad: the time is the name of the graph."""
     return f"{_TRIPLE} <urn:recollect:time:{{time}}> ."
 
 
 def _star(grain: str, extras: Sequence[str]) -> str:
-    """The time said of the triple; then, a line each, the value and the weight said of that."""
-    time = f"^^<{_XSD}{_TYPES[grain]}>" if grain in _TYPES else ""
-    fact = f'<< {_TRIPLE} >> <urn:recollect:at> "{{time}}"{time}'
-    more = [f'<< {fact} >> <urn:recollect:{extra}> "{{{extra}}}"^^<{_XSD}{_TYPES[extra]}>' for extra in extras]
-    return "\n".join(f"{line} ." for line in (fact, *more))
+    """Return the template of N-Triples-star: a statement of the time, then one per optional column about the first."""
+    time_type = f"^^<{_XSD}{_XSD_TYPES[grain]}>" if grain in _XSD_TYPES else ""
+    fact = f'<< {_TRIPLE} >> <urn:recollect:at> "{{time}}"{time_type}'
+    lines = [fact]
+    for extra in extras:
+        lines.append(f'<< {fact} >> <urn:recollect:{extra}> "{{{extra}}}"^^<{_XSD}{_XSD_TYPES[extra]}>')
+    return "\n".join(f"{line} ." for line in lines)
 
 
 def _write_ids(graph: EpisodicGraph, folder: Path) -> None:
-    labels = _cells(graph, _escape)
-    numbers = {kind: pl.int_range(len(column), eager=True).cast(pl.String) for kind, column in labels.items()}
+    """Write a file of label and id per kind, a file of sizes, and the facts of every split by id."""
+    labels = _written_labels(graph, _escape)
+    ids = {kind: pl.int_range(len(column), eager=True).cast(pl.String) for kind, column in labels.items()}
     for kind, name in ID_FILES.items():
-        _write_lines(folder / name, _LABEL_ID, pl.DataFrame({"label": labels[kind], "id": numbers[kind]}))
+        _write_lines(folder / name, _LABEL_ID, pl.DataFrame({"label": labels[kind], "id": ids[kind]}))
     _write_lines(folder / STAT, _SIZES, pl.DataFrame([graph.sizes]))
-    _IDS.write_splits(graph, folder, numbers)
+    _IDS.write_splits(graph, folder, ids)
 
 
-def _read_ids(folder: Path, about: Mapping[str, Any]) -> EpisodicGraph:
-    labels, sizes = {}, _read_lines(folder / STAT, _SIZES, _IDS.cell).frame
+def _read_ids(folder: Path, metadata: Metadata) -> EpisodicGraph:
+    """Read what `_write_ids` wrote."""
+    sizes = _read_lines(folder / STAT, _SIZES, _IDS.cell).frame
+    labels = {}
     for kind, name in ID_FILES.items():
         table = _read_lines(folder / name, _LABEL_ID, _TSV.cell)
-        if sizes[kind].to_list() != [str(table.frame.height)]:
-            raise UserError(f"{table.name}: {table.frame.height:,} labels, which {STAT} tells otherwise; {RESTORE}")
-        labels[kind] = [_unescape(cell) for cell in table.frame["label"]]
-        if (other := table.frame["id"] != pl.int_range(len(labels[kind]), eager=True).cast(pl.String)).any():
-            row = first_true(other)
+        height = table.frame.height
+        if sizes[kind].to_list() != [str(height)]:
+            raise UserError(f"{table.name}: {height:,} labels, which {STAT} tells otherwise; {RESTORE}")
+        wrong_id = table.frame["id"] != pl.int_range(height, eager=True).cast(pl.String)
+        if wrong_id.any():
+            row = first_true(wrong_id)
             raise UserError(f"{table.where(row + 1)}: wanted the id {row}; {RESTORE}")
-    if labels["time"] != TimeAxis(**about["times"]).labels:
+        labels[kind] = [_unescape(cell) for cell in table.frame["label"]]
+    if labels["time"] != TimeAxis(**metadata["times"]).labels:
         raise UserError(f"{folder / ID_FILES['time']}: the times are not those that {GRAPH} tells; {RESTORE}")
-    entities, predicates = (Vocabulary(kind, tuple(labels[kind])) for kind in ("entity", "predicate"))
+    vocabularies = {kind: Vocabulary(kind, tuple(labels[kind])) for kind in ("entity", "predicate")}
     ids = {kind: {str(i): i for i in range(len(column))} for kind, column in labels.items()}
-    return _numbered(_IDS.read_splits(folder, about), about, entities, predicates, ids)
+    return _graph_from_cells(_IDS.read_splits(folder, metadata), metadata, vocabularies, ids)
 
 
-_TSV = _Text(".tsv", r"[^\t]*", _tabbed, _escape, _unescape, header=True)
-_NQUADS = _Text(".nq", r"[A-Za-z0-9_.~%-]*", _quad, _percent, unquote)
-_STAR = _Text(".nt", r"[A-Za-z0-9_.~%+-]*", _star, _percent, unquote)
-_IDS = _Text(".txt", r"[0-9]+", _tabbed)
+_TSV = _TextFormat(".tsv", r"[^\t]*", _tabbed, _escape, _unescape, header=True)
+_NQUADS = _TextFormat(".nq", r"[A-Za-z0-9_.~%-]*", _quad, _percent_encode, unquote)
+_STAR = _TextFormat(".nt", r"[A-Za-z0-9_.~%+-]*", _star, _percent_encode, unquote)
+_IDS = _TextFormat(".txt", r"[0-9]+", _tabbed)
 FORMATS: dict[str, Format] = {
-    "parquet": Format(_write_parquet, _read_parquet, True, "one compressed table of labels, for any data tool"),
-    "tsv": Format(_TSV.write, _TSV.read, True, "labels between tabs, a file a split, as graphs are published"),
-    "nquads": Format(_NQUADS.write, _NQUADS.read, False, "N-Quads, the time as the name of the graph"),
-    "rdf-star": Format(_STAR.write, _STAR.read, True, "N-Triples-star, the time said of the triple"),
-    "ids": Format(_write_ids, _read_ids, False, "numbered labels and facts, as other temporal-graph tools read them"),
+    "parquet": Format(_write_parquet, _read_parquet, extras=True),
+    "tsv": Format(_TSV.write, _TSV.read, extras=True),
+    "nquads": Format(_NQUADS.write, _NQUADS.read, extras=False),
+    "rdf-star": Format(_STAR.write, _STAR.read, extras=True),
+    "ids": Format(_write_ids, _read_ids, extras=False),
 }
