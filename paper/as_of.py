@@ -13,12 +13,12 @@ from torch import Tensor
 
 from paper.lab import Lab
 from paper.pages import file_name, markdown_table, number
+from paper.plots import Line, lines
 from recollect.errors import UserError
 from recollect.evaluation.metrics import precision_recall
 from recollect.graph.episodes import ends, starts
 from recollect.graph.facts import EpisodicGraph, Facts, distinct
 from recollect.graph.facts import number as numbered
-from recollect.io.plots import Line, lines
 from recollect.memory.projection import project, scores_over_time
 from recollect.training.recipe import Recipe
 

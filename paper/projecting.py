@@ -14,6 +14,7 @@ import torch
 from paper.lab import Lab
 from paper.pages import by_model, file_name, markdown_table, mean_and_spread, number
 from paper.paper import PROJECTION, SHOWN
+from paper.plots import Line, lines
 from recollect.errors import UserError
 from recollect.evaluation.metrics import precision_recall, summarise
 from recollect.evaluation.ranking import rank as rank_slot
@@ -22,7 +23,6 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.facts import number as numbered
 from recollect.graph.seeds import seeded
-from recollect.io.plots import Line, lines
 from recollect.memory.projection import Projection, project
 from recollect.models.tensor_model import MODELS, TensorModel, xavier_
 from recollect.training.recipe import Recipe

@@ -10,11 +10,11 @@ from typing import Any
 from paper.lab import Lab
 from paper.pages import by_model, markdown_table, number
 from paper.paper import RARE, SHOWN
+from paper.plots import Line, lines
 from recollect.evaluation.metrics import evaluate
 from recollect.graph.episodes import rare
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph
-from recollect.io.plots import Line, lines
 from recollect.training.recipe import Recipe
 
 FIGURES = ("mrr", "hits@3")
