@@ -111,7 +111,7 @@ def ours(graph: EpisodicGraph, model: str, dim: Dims, **told: Any) -> Contender:
 def race(graph: EpisodicGraph, contenders: dict[str, Contender], goal: float, slice_: float) -> dict:
     """Train in turn, a slice of seconds each, and validate after every epoch until the goal is reached."""
     valid = graph.split("valid")
-    known = FactIndex(graph.known_by("valid"), graph.sizes)
+    known = FactIndex(graph.filter_facts("valid"), graph.sizes)
     told: dict[str, dict] = {name: {"seconds": 0.0, "curve": [], "reached": None} for name in contenders}
     epochs = dict.fromkeys(contenders, 0)
     while waiting := [n for n in contenders if told[n]["reached"] is None and epochs[n] < EPOCHS]:

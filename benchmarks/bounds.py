@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from recollect.evaluation.ranking import BYTES
-from recollect.graph.facts import KINDS, Facts, number
+from recollect.graph.facts import KINDS, Facts, encode
 from recollect.models.tensor_model import MODELS, Dims
 
 NUMBER = 4  # bytes of a float32
@@ -76,7 +76,7 @@ def training_work(
     steps: int,
 ) -> Work:
     """An epoch in so many steps of facts and their corruptions."""
-    pairs = len(torch.unique(number(facts, sizes, "pt"))) if form == "episodic" else len(torch.unique(facts.p))
+    pairs = len(torch.unique(encode(facts, sizes, "pt"))) if form == "episodic" else len(torch.unique(facts.p))
     times = len(torch.unique(facts.t)) if form == "episodic" else 0
     flops = scoring_flops(model, dims, facts=len(facts), pairs=pairs, times=times)
     kind = MODELS[model]
@@ -122,7 +122,7 @@ def scoring_flops(model: str, dims: Dims, *, facts: int, pairs: int, times: int)
 def one_vs_all_work(model: str, facts: Facts, sizes: Mapping[str, int], dims: Dims, form: str) -> Work:
     """Three products of the distinct queries for subjects and for objects with all entities."""
     given = ("spt", "pot") if form == "episodic" else ("sp", "po")
-    queries = sum(len(torch.unique(number(facts, sizes, slots))) for slots in given)
+    queries = sum(len(torch.unique(encode(facts, sizes, slots))) for slots in given)
     count, *row = MODELS[model].shapes(sizes, dims, form)["entity"]
     return Work(flops=PASSES * 2.0 * queries * count * math.prod(row))
 

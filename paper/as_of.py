@@ -17,8 +17,7 @@ from paper.plots import Line, lines
 from recollect.errors import UserError
 from recollect.evaluation.metrics import precision_recall
 from recollect.graph.episodes import ends, starts
-from recollect.graph.facts import EpisodicGraph, Facts, distinct
-from recollect.graph.facts import number as numbered
+from recollect.graph.facts import EpisodicGraph, Facts, distinct, encode
 from recollect.memory.projection import project, scores_over_time
 from recollect.training.recipe import Recipe
 
@@ -98,7 +97,7 @@ def states(facts: Facts, triples: Facts, sizes: dict[str, int]) -> Tensor:
     """Whether each triple holds at each time: (n, times) bool; the triples sorted by their numbers."""
     truth = torch.zeros(len(triples), sizes["time"], dtype=torch.bool)
     facts = facts.true()
-    truth[torch.searchsorted(numbered(triples, sizes, "spo"), numbered(facts, sizes, "spo")), facts.t] = True
+    truth[torch.searchsorted(encode(triples, sizes, "spo"), encode(facts, sizes, "spo")), facts.t] = True
     return truth
 
 

@@ -181,7 +181,7 @@ def run(which: str, lab: Lab) -> dict[str, Any]:
     graph = graph if "valid" in graph.splits else split_randomly(graph)
     split = benchmark.split
     asked = graph.split(split)
-    known = FactIndex(graph.known_by(split), graph.sizes)
+    known = FactIndex(graph.filter_facts(split), graph.sizes)
     lab.expected = sum(len(entry.seeds) for entry in entries)
     rows = []
     for entry in entries:

@@ -20,8 +20,7 @@ from recollect.evaluation.metrics import precision_recall, summarise
 from recollect.evaluation.ranking import rank as rank_slot
 from recollect.graph.episodes import current, ends, starts
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import EpisodicGraph, Facts
-from recollect.graph.facts import number as numbered
+from recollect.graph.facts import EpisodicGraph, Facts, encode
 from recollect.graph.seeds import seeded
 from recollect.memory.projection import Projection, project
 from recollect.models.tensor_model import MODELS, TensorModel, xavier_
@@ -91,10 +90,10 @@ def sample(graph: EpisodicGraph, share: float, seed: int) -> Sampled:
     """A share of the triples that occur in a graph, drawn with a seed."""
     state = current(graph)
     kept = torch.randperm(len(state), generator=seeded(seed))[: max(1, int(share * len(state)))]
-    codes = numbered(state[kept], graph.sizes, "spo")
+    codes = encode(state[kept], graph.sizes, "spo")
 
     def of(facts: Facts) -> Facts:
-        return facts[torch.isin(numbered(facts, graph.sizes, "spo"), codes)]
+        return facts[torch.isin(encode(facts, graph.sizes, "spo"), codes)]
 
     return Sampled(graph.sizes, of(starts(graph)), of(ends(graph)), of(state))
 
@@ -139,10 +138,10 @@ def _units(series: Series) -> Iterator[tuple[str, int, int, float]]:
 def _exact(graph: EpisodicGraph) -> dict[str, float]:
     """The AUPRC of the tensors themselves: what a model that reconstructs them would reach."""
     state = current(graph)
-    codes = numbered(state, graph.sizes, "spo")
+    codes = encode(state, graph.sizes, "spo")
 
     def counts(facts: Facts) -> torch.Tensor:
-        where = torch.searchsorted(codes, numbered(facts, graph.sizes, "spo"))
+        where = torch.searchsorted(codes, encode(facts, graph.sizes, "spo"))
         return torch.bincount(where, minlength=len(codes)).float()
 
     began, ended = counts(starts(graph)), counts(ends(graph))

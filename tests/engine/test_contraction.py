@@ -25,7 +25,7 @@ from recollect.engine.contraction import (
     work_numbers,
 )
 from recollect.engine.grouped import Product
-from recollect.graph.facts import KINDS, SLOTS, number
+from recollect.graph.facts import KINDS, SLOTS, encode
 from recollect.models import tensor_model as models_module
 from recollect.models.equation import Equation
 from recollect.models.tensor_model import MODELS, Dims, TensorModel
@@ -52,7 +52,7 @@ def build(name: str, form: str, case: dict) -> tuple[TensorModel, Facts]:
     sizes = {"entity": case["entities"], "predicate": 3, "time": 4}
     rank = UNEQUAL.get((name, form), 3) if case["unequal"] else 3
     model, facts = random_model(name, form, rank, sizes=sizes), random_facts(case["n"], sizes, case["seed"])
-    return model, facts[number(facts, sizes, "tpso").argsort()] if case["ordered"] else facts
+    return model, facts[encode(facts, sizes, "tpso").argsort()] if case["ordered"] else facts
 
 
 def plain_scores(model: TensorModel, facts: Facts) -> Tensor:
@@ -182,7 +182,7 @@ def test_cores_of_times_meet_their_predicates_one_by_one(name, rank, threads, mo
     ranks = Dims.of(rank, time=6 if name == "tucker" else rank)
     model, facts = random_model(name, "episodic", ranks, sizes=sizes), random_facts(300, sizes)
     facts = facts[(facts.p < 7) | (facts.t == 0)]
-    facts = facts[number(facts, sizes, "tpso").argsort()]
+    facts = facts[encode(facts, sizes, "tpso").argsort()]
     between = model.works(facts)[""].between()
     assert between is not None
     assert isinstance(between.matrices, Product)
@@ -497,7 +497,7 @@ def test_counts_tell_distinct_combinations_where_sharing_pays():
 def test_combinations_are_distinct_and_belong_to_their_facts(seed, n, slots, ordered):
     facts = random_facts(n, seed=seed)
     if ordered:
-        facts = facts[number(facts, {"entity": 5, "predicate": 3, "time": 4}, slots).argsort()]
+        facts = facts[encode(facts, {"entity": 5, "predicate": 3, "time": 4}, slots).argsort()]
     ids = {slot: facts.column(slot) for slot in slots}
     level = combinations(ids, slots)
     rows = list(zip(*(ids[slot].tolist() for slot in slots), strict=True))

@@ -11,7 +11,7 @@ import polars as pl
 import torch
 
 from recollect.graph.episodes import current
-from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, number
+from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, encode
 from recollect.graph.seeds import seeded
 from recollect.io.datasets import dataset
 from recollect.io.plots import fact_over_time, figure_class, learning_curves
@@ -97,7 +97,7 @@ def _a_presidency(memory: Memory) -> Facts:
     """A fact of the president whose term has the most withheld months: the most to infer."""
     test = memory.graph.split("test")
     presidents = test[test.p == memory.graph.predicates.index("President of")]
-    _, inverse, counts = number(presidents, memory.graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
+    _, inverse, counts = encode(presidents, memory.graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
     first = int((inverse == counts.argmax()).nonzero()[0, 0])
     return presidents[first : first + 1]
 

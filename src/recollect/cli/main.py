@@ -333,7 +333,7 @@ def baseline(
     Example: `recollect baseline world --split valid`
     """
     graph = _split(graph_of(data, columns, grain, False, False), None, None, 0)
-    known, facts = FactIndex(graph.known_by(split), graph.sizes), graph.split(split).true()
+    known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
     rows = []

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from recollect.graph.fact_index import members
-from recollect.graph.facts import KINDS, SLOTS, Facts, number
+from recollect.graph.fact_index import expand_ranges
+from recollect.graph.facts import KINDS, SLOTS, Facts, encode
 
 DECAYS = {"frequency": 0.0, "recency": 1.0}
 SECOND, THIRD = 1e-5, 1e-10  # far below the least that one fact can say before
@@ -58,11 +58,11 @@ class Baseline:
         """Learned facts that agree with each fact in all but the slot and time, and which fact that is."""
         others = SLOTS.replace(slot, "").replace("t", "")
         if slot not in self._sorted:
-            keys, order = number(self.facts, self.sizes, others).sort(stable=True)
+            keys, order = encode(self.facts, self.sizes, others).sort(stable=True)
             self._sorted[slot] = keys, self.facts[order]
         keys, learned = self._sorted[slot]
-        wanted = number(facts, self.sizes, others)
-        rows, places = members(torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True))
+        wanted = encode(facts, self.sizes, others)
+        rows, places = expand_ranges(torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True))
         return rows, learned[places]
 
     def _counts(self, slot: str, by: str = "") -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recollect.graph.episodes import current, ends, runs
-from recollect.graph.facts import EpisodicGraph, Vocabulary, distinct, number
+from recollect.graph.facts import EpisodicGraph, Vocabulary, distinct, encode
 
 BUSIEST = 5  # labels listed per kind
 
@@ -24,7 +24,7 @@ def describe(graph: EpisodicGraph) -> dict[str, Any]:
     facts = distinct(graph.facts.true(), graph.sizes)
     times = len(graph.times)
     cells = graph.sizes["entity"] ** 2 * graph.sizes["predicate"] * times
-    _, occurrences = number(facts, graph.sizes, "spo").unique(return_counts=True)
+    _, occurrences = encode(facts, graph.sizes, "spo").unique(return_counts=True)
     found = runs(graph)
     lengths = found.last - found.first.t + 1
     return {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct, in_order, number
+from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct, encode, sort_facts
 from recollect.graph.seeds import seeded
 from recollect.graph.times import GRAINS, TimeAxis, check_limits, time_bin, within
 
@@ -25,7 +25,7 @@ class Runs:
 def runs(graph: EpisodicGraph) -> Runs:
     """Return all runs of the graph's true facts, sorted by (s, p, o, first time)."""
     facts = distinct(graph.facts.true(), graph.sizes)
-    codes = number(facts, graph.sizes)
+    codes = encode(facts, graph.sizes)
     # the next code is one more at the next time of the same triple, or at time 0 of another triple
     continues = (codes[1:] == codes[:-1] + 1) & (facts.t[1:] > 0)
     is_first = torch.ones(len(facts), dtype=torch.bool)
@@ -50,7 +50,7 @@ def ends(graph: EpisodicGraph) -> Facts:
 def current(graph: EpisodicGraph) -> Facts:
     """Return χ, every triple at the last time T of the graph: True if one of its runs reaches T, else False."""
     found, last_time = runs(graph), len(graph.times) - 1
-    triples = number(found.first, graph.sizes, "spo")
+    triples = encode(found.first, graph.sizes, "spo")
     is_latest = torch.ones(len(triples), dtype=torch.bool)  # runs are sorted: the last one of a triple is its latest
     is_latest[:-1] = triples[1:] != triples[:-1]
     return Facts(found.first[is_latest].with_slot("t", last_time).ids, found.last[is_latest] == last_time)
@@ -59,7 +59,7 @@ def current(graph: EpisodicGraph) -> Facts:
 def rare(graph: EpisodicGraph) -> Facts:
     """Return the facts of triples that occur fewer than three times, and the starts of all runs."""
     facts = distinct(graph.facts.true(), graph.sizes)
-    _, inverse, counts = number(facts, graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
+    _, inverse, counts = encode(facts, graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
     infrequent = Facts(facts.ids[counts[inverse] < 3])
     return distinct(Facts.concat([infrequent, starts(graph)]), graph.sizes)
 
@@ -110,7 +110,7 @@ def aggregate(
     merged, weight = distinct(facts, sizes), None
     if counts:
         old_weight = torch.ones(len(old)) if old.weight is None else old.weight
-        _, inverse = number(facts, sizes).unique(return_inverse=True)
+        _, inverse = encode(facts, sizes).unique(return_inverse=True)
         weight = torch.zeros(len(merged)).index_add_(0, inverse, old_weight[kept])
     dropped = len(old) - len(facts)
     return _without_unused_labels(
@@ -194,7 +194,7 @@ def split_randomly(
     is_train[valid_rows] = False
     is_train[test_rows] = False
     splits = {"train": facts[is_train], "valid": facts[valid_rows], "test": facts[test_rows]}
-    return graph.with_splits({name: in_order(part, graph.sizes) for name, part in splits.items()})
+    return graph.with_splits({name: sort_facts(part, graph.sizes) for name, part in splits.items()})
 
 
 def _covering(facts: Facts, sizes: Mapping[str, int]) -> Tensor:
@@ -223,7 +223,7 @@ def split_by_time(graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1
     }
     if not len(splits["train"]):
         raise UserError("the first time alone holds more than the training share; use a finer grain or smaller shares")
-    return graph.with_splits({name: in_order(part, graph.sizes) for name, part in splits.items()})
+    return graph.with_splits({name: sort_facts(part, graph.sizes) for name, part in splits.items()})
 
 
 def _check_shares(valid: float, test: float) -> None:

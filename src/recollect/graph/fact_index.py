@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recollect.graph.facts import KINDS, ORDER, Facts, number, runs
+from recollect.graph.facts import KINDS, ORDER, Facts, concat_ranges, encode
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FactIndex:
 
     def keys(self, facts: Facts, slot: str) -> Tensor:
         """Encode the other three slots of each fact, multiplied by `size(slot)`: (B,). Adding an id gives a code."""
-        return number(facts, self.sizes, ORDER.replace(slot, "")) * self.size(slot)
+        return encode(facts, self.sizes, ORDER.replace(slot, "")) * self.size(slot)
 
     def codes(self, slot: str) -> Tensor:
         """Return the codes of the m distinct known facts, `keys` plus the id of the slot, sorted: (m,)."""
@@ -48,12 +48,12 @@ class FactIndex:
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
         """Return (row, id) pairs, (k,) each: fact `row` with `slot` set to `id` is known. Sorted by row, then id."""
         _, start, stop = self._ranges(facts, slot)
-        rows, positions = members(start, stop)
+        rows, positions = expand_ranges(start, stop)
         return rows, self.codes(slot)[positions] % self.size(slot)
 
     def contains(self, facts: Facts) -> Tensor:
         """Return whether each fact is known: (B,) bool."""
-        codes, queries = self.codes("o"), number(facts, self.sizes, ORDER)
+        codes, queries = self.codes("o"), encode(facts, self.sizes, ORDER)
         return torch.searchsorted(codes, queries, right=True) > torch.searchsorted(codes, queries)
 
     def draw_unknown(self, facts: Facts, slot: str, count: int, generator: torch.Generator) -> Tensor:
@@ -73,7 +73,7 @@ class FactIndex:
     def _index(self, slot: str) -> _SlotIndex:
         """Return the sorted codes of a slot."""
         if slot not in self._indexes:
-            codes = torch.unique(number(self.facts, self.sizes, ORDER.replace(slot, "") + slot))
+            codes = torch.unique(encode(self.facts, self.sizes, ORDER.replace(slot, "") + slot))
             _, counts = torch.unique_consecutive(codes // self.size(slot), return_counts=True)
             starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
             self._indexes[slot] = _SlotIndex(codes, codes - (torch.arange(len(codes)) - starts))
@@ -85,11 +85,11 @@ class FactIndex:
         return keys, torch.searchsorted(codes, keys), torch.searchsorted(codes, keys + self.size(slot))
 
 
-def members(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
+def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
     """List the integers of each range [start, stop): return the index of the range and the integer, (m,) each."""
     lengths = stop - start
     rows = torch.repeat_interleave(torch.arange(len(start)), lengths)
-    return rows, runs(start, lengths)
+    return rows, concat_ranges(start, lengths)
 
 
 def draw_other(facts: Facts, slot: str, size: int, fraction: Tensor) -> Tensor:

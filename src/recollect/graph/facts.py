@@ -157,13 +157,13 @@ class Facts:
         return Facts(change(self.ids), value, weight)
 
 
-def number(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor:
+def encode(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor:
     """Encode the given slots of each fact as one integer: (n,).
 
     The ids are the digits of a mixed-radix number, the first slot of `order` the most significant. Equal codes mean
     equal slots, and sorting by code sorts by the slots in turn.
 
-    >>> number(Facts.of([(1, 0, 2, 3)]), {"entity": 10, "predicate": 10, "time": 10}).item()
+    >>> encode(Facts.of([(1, 0, 2, 3)]), {"entity": 10, "predicate": 10, "time": 10}).item()
     1023
     """
     if math.prod(sizes[KINDS[slot]] for slot in order) >= 2**62:
@@ -191,13 +191,13 @@ def is_sorted(numbers: Tensor) -> bool:
     return bool((numbers[1:] >= numbers[:-1]).all())
 
 
-def runs(begin: Tensor, sizes: Tensor) -> Tensor:
-    """Concatenate the ranges begin[i], …, begin[i] + sizes[i] − 1: (k,), (k,) -> (Σ sizes,).
+def concat_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+    """Concatenate the ranges starts[i], …, starts[i] + lengths[i] − 1: (k,), (k,) -> (Σ lengths,).
 
-    >>> runs(torch.tensor([5, 0]), torch.tensor([2, 3])).tolist()
+    >>> concat_ranges(torch.tensor([5, 0]), torch.tensor([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    shift = torch.repeat_interleave(begin - (sizes.cumsum(0) - sizes), sizes)
+    shift = torch.repeat_interleave(starts - (lengths.cumsum(0) - lengths), lengths)
     return shift.add_(torch.arange(len(shift)))
 
 
@@ -212,15 +212,15 @@ def check_ids(slot: str, ids: Tensor, count: int) -> None:
 
 def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     """Return each distinct fact once, its first occurrence, sorted by (s, p, o, t)."""
-    codes, order = stable_sort(number(facts, sizes))
+    codes, order = stable_sort(encode(facts, sizes))
     is_first = torch.ones(len(order), dtype=torch.bool)
     is_first[1:] = codes[1:] != codes[:-1]
     return facts[order[is_first]]
 
 
-def in_order(facts: Facts, sizes: Mapping[str, int]) -> Facts:
+def sort_facts(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     """Return the facts sorted by (s, p, o, t)."""
-    return facts[number(facts, sizes).argsort()]
+    return facts[encode(facts, sizes).argsort()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -304,7 +304,7 @@ class EpisodicGraph:
         """The facts of all splits."""
         return Facts.concat(self.splits.values())
 
-    def known_by(self, split: str) -> Facts:
+    def filter_facts(self, split: str) -> Facts:
         """Return the facts that filtered ranks of a split leave out: all splits, but test facts only for test."""
         return Facts.concat([facts for name, facts in self.splits.items() if name != "test" or split == "test"])
 

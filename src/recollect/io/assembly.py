@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, number
+from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode
 from recollect.graph.times import TimeAxis, natural_grain, time_bin, time_key
 
 TIME_ROLES = ("time", "start", "end")
@@ -58,12 +58,12 @@ def assemble(
     for split in order:
         table = tables[split]
         facts, rows = _expand(table, bins[split], entities, predicates, axis, open_start)
-        codes = number(facts, sizes)
+        codes = encode(facts, sizes)
         if overlap == "refuse":
             _refuse_overlap(codes, rows, table, taken, tables)
         merged = _merge(facts, codes, rows, table)
         duplicates += len(facts) - len(merged)
-        taken[split] = number(merged, sizes)
+        taken[split] = encode(merged, sizes)
         if overlap == "later" and splits:
             is_taken = torch.isin(taken[split], torch.cat([taken[later] for later in splits]))
             moved += int(is_taken.sum())

@@ -26,7 +26,7 @@ from torch import Tensor
 from recollect.errors import UserError
 from recollect.evaluation.metrics import Sample
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import KINDS, SLOTS, Facts, distinct, number
+from recollect.graph.facts import KINDS, SLOTS, Facts, distinct, encode
 from recollect.models.semantic import check_projectable, plain_model, semantic_model
 from recollect.models.tensor_model import TensorModel
 
@@ -114,7 +114,7 @@ def solve_times(
             progress(1.0)
         return torch.zeros_like(table)
     triples = distinct(Facts(torch.cat([triples.ids, facts.ids])).with_slot("t", 0), model.sizes)
-    row_of = torch.searchsorted(number(triples, model.sizes, "spo"), number(facts, model.sizes, "spo"))
+    row_of = torch.searchsorted(encode(triples, model.sizes, "spo"), encode(facts, model.sizes, "spo"))
     ridge *= _mean_square(model, triples)
     wider, others = _with_all_cells(model, unseen)
     direct = table[0].numel() <= DIRECT

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect.engine.kernels import shuffle_groups
-from recollect.graph.facts import Facts, is_sorted, runs, stable_sort
+from recollect.graph.facts import Facts, is_sorted, concat_ranges, stable_sort
 from recollect.models.tensor_model import TensorModel
 
 HAND = 4  # facts of one time and predicate that are learned together; with more, validation MRR suffers
@@ -50,11 +50,11 @@ def block_order(facts: Facts, block: int, generator: torch.Generator) -> Tensor:
     begin, sizes, owner = _cut(counts, HAND)
     _, hands = torch.unique_consecutive((pairs // predicates)[owner], return_counts=True)
     drawn = _shuffled(torch.arange(len(begin)), hands, generator)  # the hands of a time together, in random order
-    order = order.index_select(0, runs(begin[drawn], sizes[drawn]))
+    order = order.index_select(0, concat_ranges(begin[drawn], sizes[drawn]))
     ends = sizes.cumsum(0)[hands.cumsum(0) - 1]  # of the facts of each time
     begin, sizes, _ = _cut(ends.diff(prepend=ends.new_zeros(1)), block)
     drawn = torch.randperm(len(begin), generator=generator)
-    return order.index_select(0, runs(begin[drawn], sizes[drawn]))
+    return order.index_select(0, concat_ranges(begin[drawn], sizes[drawn]))
 
 
 def _shuffled(numbers: Tensor, counts: Tensor, generator: torch.Generator) -> Tensor:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from recollect.engine import RowOptimizer, combinations, distinct_counts, gather, one_thread
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, number, stable_sort
+from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, encode, stable_sort
 from recollect.models.regularizers import Smoothness, embedding_norms
 from recollect.models.tensor_model import TensorModel
 from recollect.models.time_knots import UntouchedKnots, neighbours
@@ -91,7 +91,7 @@ class Trainer:
         if recipe.order == "blocks" and self.block is None:
             self.block = -(-recipe.batch_size // BLOCKS[0])
         if self.block is not None:  # sorted, so that a sorted batch has the facts of one time and predicate together
-            self.facts = facts[number(facts, model.sizes, ORDER).argsort()]
+            self.facts = facts[encode(facts, model.sizes, ORDER).argsort()]
         sample = self.facts[self._draw(torch.Generator().manual_seed(0))[: recipe.batch_size]]
         # of a batch like any other: plans are made with them, and a resumed run makes the same ones
         seen = model.normalize(sample)
@@ -248,7 +248,7 @@ class Trainer:
     def _in_order(self, facts: Facts, corrupted: dict[str, Tensor]) -> tuple[Facts, dict[str, Tensor]]:
         """Facts by time and predicate, so that those which share a matrix lie together; their corruptions with them."""
         slots = "".join(slot for slot in "tp" if slot in self.model.equation.slots)
-        _, order = stable_sort(number(facts, self.model.sizes, slots))
+        _, order = stable_sort(encode(facts, self.model.sizes, slots))
         return facts[order], {slot: ids.index_select(0, order) for slot, ids in corrupted.items()}
 
     def _joined_by_others(self, named: Tensor) -> tuple[Tensor, Tensor]:
