@@ -179,7 +179,7 @@ def test_damage_is_never_read_as_another_graph(exports, format, data):
 
 @pytest.mark.long
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=1000)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_damage_is_never_read_as_another_graph_in_a_long_run(exports, format, data):
     check_damage(*exports[format], data)

@@ -39,7 +39,7 @@ def test_any_graph_is_read_back_as_it_was(format, data):
 
 @pytest.mark.long
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_graph_is_read_back_as_it_was_in_a_long_run(format, data):
     graph = data.draw(graphs(extras=format in WITH_EXTRAS))

@@ -95,21 +95,21 @@ def test_tables_of_any_labels_and_times_are_a_graph_or_an_error(**table):
 
 
 @pytest.mark.long
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 @given(**BYTES)
 def test_random_bytes_in_a_long_run(name, content, static):
     check_file(name, content, static)
 
 
 @pytest.mark.long
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 @given(**TEXTS)
 def test_mangled_text_in_a_long_run(**text):
     check_text(**text)
 
 
 @pytest.mark.long
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 @given(**TABLES)
 def test_tables_of_any_labels_and_times_in_a_long_run(**table):
     check_table(**table)
