@@ -134,11 +134,11 @@ def _row_bins(table: Table, parsed: pl.DataFrame, grain: str) -> pl.DataFrame:
         bins = _look_up(frame, "time", "bin", parsed)
         return pl.DataFrame({"first": bins, "last": bins})
     _check_intervals(table, _look_up(frame, "start", "key", parsed), _look_up(frame, "end", "key", parsed))
-    both = pl.DataFrame(
+    intervals = pl.DataFrame(
         {"first": _look_up(frame, "start", "bin", parsed), "last": _look_up(frame, "end", "last_bin", parsed)}
     )
     # an interval that ends where it starts is a point
-    return both.with_columns(last=pl.when(pl.col("last").is_not_null()).then(pl.max_horizontal("first", "last")))
+    return intervals.with_columns(last=pl.when(pl.col("last").is_not_null()).then(pl.max_horizontal("first", "last")))
 
 
 def _look_up(frame: pl.DataFrame, role: str, column: str, parsed: pl.DataFrame) -> pl.Series:
