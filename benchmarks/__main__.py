@@ -12,9 +12,9 @@ from benchmarks import bench
 from benchmarks.bounds import Machine
 from benchmarks.plots import cost_growth
 from benchmarks.workers import find_pykeen
+from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.data import Json
 from recollect.cli.rendering import console, plain, print_rows
-from recollect.cli.allocator import keep_freed_memory
 from recollect.io.plots import check_figure
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from benchmarks.contests import (
     QUICK,
     Contest,
@@ -30,7 +31,6 @@ from benchmarks.contests import (
 )
 from benchmarks.shapes import FB15K_237, GDELT, GROWTH, ICEWS14, Shape
 from benchmarks.workers import memory_contest, pykeen_contest
-
 from recollect.errors import UserError
 from recollect.graph.facts import SLOTS
 from recollect.models.tensor_model import MODELS

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from benchmarks.bounds import (
     Machine,
     Work,
@@ -31,8 +33,6 @@ from benchmarks.bounds import (
     training_work,
 )
 from benchmarks.shapes import Shape, graph_of
-from torch import Tensor
-
 from recollect.errors import UserError
 from recollect.evaluation.metrics import UNCALIBRATED
 from recollect.evaluation.ranking import rank

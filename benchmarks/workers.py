@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
+
 from benchmarks.bounds import NUMBER, bare_products, product_shape, seconds, training_work
 from benchmarks.contests import (
     BENCHMARKS,
@@ -34,7 +35,6 @@ from benchmarks.contests import (
     steps_of,
     two_negatives_recipe,
 )
-
 from recollect.errors import UserError
 from recollect.evaluation.ranking import rank
 from recollect.graph.facts import SPLITS, EpisodicGraph, Facts

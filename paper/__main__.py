@@ -10,9 +10,9 @@ import typer
 
 import paper as experiments
 from paper import EXPERIMENTS
+from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.data import Json
 from recollect.cli.rendering import check_place, print_json, share_progress
-from recollect.cli.allocator import keep_freed_memory
 from recollect.io.plots import figure_class
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from recollect.engine.grouped import Product
 from torch import Tensor
 
 from conftest import ALONE, UNEQUAL, generator, random_facts, random_model
@@ -24,7 +25,6 @@ from recollect.engine.contraction import (
     plan,
     work_numbers,
 )
-from recollect.engine.grouped import Product
 from recollect.graph.facts import KINDS, SLOTS, encode
 from recollect.models import tensor_model as models_module
 from recollect.models.equation import Equation

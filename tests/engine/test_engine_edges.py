@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from recollect.engine.grouped import Groups, grouped_matmul
 from torch import nn
 
 from conftest import FORMED, generator, random_facts, random_model
 from recollect import Facts, Recipe, UserError
 from recollect.engine import contraction as contraction_module
 from recollect.engine import ops as kernels
-from recollect.engine.grouped import Groups, grouped_matmul
 from recollect.engine.ops import gather_dot
 from recollect.engine.row_optim import Optimizer
 from recollect.graph.facts import KINDS

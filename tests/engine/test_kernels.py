@@ -8,6 +8,7 @@ import numba
 import numpy as np
 import pytest
 import torch
+from recollect.engine.grouped import Groups, grouped_matmul, matrix_scores
 from torch import Tensor
 from torch.autograd import gradcheck
 
@@ -15,7 +16,6 @@ from conftest import generator
 from recollect.engine import grouped
 from recollect.engine import kernels as native
 from recollect.engine import ops as kernels
-from recollect.engine.grouped import Groups, grouped_matmul, matrix_scores
 from recollect.engine.ops import add_outer, gather_dot, gather_mul, is_compiled, matmul, rows_times, scatter_add, take
 
 REAL = (torch.float32, torch.float64)

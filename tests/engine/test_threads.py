@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from recollect.engine.grouped import Groups, Product, grouped_matmul, matrix_scores
 from torch import Tensor
 
 from conftest import generator
 from recollect.engine import grouped
 from recollect.engine import ops as kernels
 from recollect.engine import parallel as threads
-from recollect.engine.grouped import Groups, Product, grouped_matmul, matrix_scores
 from recollect.engine.ops import gather_dot, gather_mul, matmul, pair_scores
 from recollect.engine.parallel import one_thread, parallel_for
 

@@ -245,7 +245,7 @@ class GroupedMM(torch.autograd.Function):
 
 
 def _dense(matrices: Tensor) -> np.ndarray[Any, Any]:
-    return matrices.detach().flatten(2).contiguous().numpy()
+    return matrices.detach().reshape(*matrices.shape[:2], -1).contiguous().numpy()
 
 
 def _by_groups(run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups, out: Tensor) -> None:

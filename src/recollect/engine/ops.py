@@ -100,7 +100,7 @@ def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Ten
     if is_compiled(x, matrices) and not x.is_complex():
         return groups.unsort(compiled.GroupedMM.apply(x, groups.sort(rows), matrices, groups))
     parts = groups.sort(rows).split(groups.counts.tolist())
-    shared = matrices[groups.matrix].flatten(2).unbind()
+    shared = matrices[groups.matrix].reshape(len(groups.matrix), x.shape[1], -1).unbind()
     products = [x.index_select(0, part) @ matrix for part, matrix in zip(parts, shared, strict=True)]
     return groups.unsort(torch.cat(products))
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect.engine.kernels import shuffle_groups
-from recollect.graph.facts import Facts, is_sorted, concat_ranges, stable_sort
+from recollect.graph.facts import Facts, concat_ranges, is_sorted, stable_sort
 from recollect.models.tensor_model import TensorModel
 
 HAND = 4  # facts of one time and predicate that are learned together; with more, validation MRR suffers
