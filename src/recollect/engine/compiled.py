@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 COMPILED = os.environ.get("RECOLLECT_COMPILED", "1") != "0"
 DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
 MOVE_WORK = 4  # multiply-adds that reading and writing one element costs
-MIN_COLUMNS = 256  # columns per thread of a gradient that is added up row by row: fewer share cache lines
 LARGE_MATRIX = 2**14  # elements: rows times larger matrices are BLAS products, one per group
 MAX_SPLITS, SPLIT_WORK = 4, 2**21  # of a dense product: at most so many pieces, each of at least so many multiply-adds
 
@@ -59,16 +58,6 @@ def scatter_add(count: int, ids: Tensor, values: Tensor) -> Tensor:
     return table
 
 
-def _by_columns(body: Callable[[int, int], None], width: int, work: int) -> None:
-    """Run body(first, last) over ranges of columns: threads that add to the same rows never share an element."""
-    blocks = max(1, width // MIN_COLUMNS)
-
-    def columns(first: int, last: int) -> None:
-        body(MIN_COLUMNS * first, width if last == blocks else MIN_COLUMNS * last)
-
-    parallel_for(columns, blocks, work)
-
-
 class Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
@@ -97,16 +86,11 @@ class GatherMul(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
         a, i, b, j = ctx.saved_tensors
-        add = kernels().gather_mul_grad
-        g = rows_of(grad)
-        gradients: list[Tensor | None] = [None, None]
-        for side, (like, own, other, ids) in enumerate(((a, i, b, j), (b, j, a, i))):
-            if ctx.needs_input_grad[2 * side]:
-                total = torch.zeros(like.shape, dtype=like.dtype)
-                arguments = (g, rows_of(other), ids_of(ids), ids_of(own), rows_of(total))
-                _by_columns(lambda s, e, x=arguments: add(*x, s, e), g.shape[1], MOVE_WORK * g.size)
-                gradients[side] = total
-        return gradients[0], None, gradients[1], None
+        da, db = (torch.zeros(x.shape, dtype=x.dtype) for x in (a, b))
+        at, to, g = ids_of(i), ids_of(j), rows_of(grad)
+        kernels().gather_mul_grad(g, rows_of(b), to, at, rows_of(da))
+        kernels().gather_mul_grad(g, rows_of(a), at, to, rows_of(db))
+        return da, None, db, None
 
 
 class GatherDot(torch.autograd.Function):
@@ -124,9 +108,8 @@ class GatherDot(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         query, table, ids = ctx.saved_tensors
         dquery, dtable = torch.empty(query.shape, dtype=query.dtype), torch.zeros(table.shape, dtype=table.dtype)
-        arguments = (rows_of(query), rows_of(table), ids_of(ids), ids_of(grad), dquery.numpy(), dtable.numpy())
-        work = 2 * MOVE_WORK * query.shape[1] * ids.numel()
-        _by_columns(lambda s, e: kernels().gather_dot_grad(*arguments, s, e), query.shape[1], work)
+        arrays = (rows_of(query), rows_of(table), ids_of(ids), ids_of(grad))
+        kernels().gather_dot_grad(*arrays, dquery.numpy(), dtable.numpy())
         return dquery, dtable, None
 
 

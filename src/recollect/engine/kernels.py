@@ -44,11 +44,11 @@ def gather_mul(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
 
 
 @kernel
-def gather_mul_grad(grad: Array, b: Array, j: Array, i: Array, da: Array, first: int, last: int) -> None:
-    """da[i[n]] += grad[n] * conj(b[j[n]]), columns first … last − 1."""
+def gather_mul_grad(grad: Array, b: Array, j: Array, i: Array, da: Array) -> None:
+    """da[i[n]] += grad[n] * conj(b[j[n]])."""
     for n in range(len(grad)):
         x, y = Id(i[n]), Id(j[n])
-        for r in range(Id(first), Id(last)):
+        for r in range(da.shape[1]):
             da[x, r] += grad[n, r] * np.conj(b[y, r])
 
 
@@ -125,24 +125,20 @@ def gather_dot(query: Array, table: Array, ids: Array, out: Array) -> None:
 
 
 @kernel
-def gather_dot_grad(
-    query: Array, table: Array, ids: Array, grad: Array, dquery: Array, dtable: Array, first: int, last: int
-) -> None:
-    """dquery[n] = Σ_k grad[n, k] table[ids[n, k]] and dtable[ids[n, k]] += grad[n, k] query[n], some columns."""
+def gather_dot_grad(query: Array, table: Array, ids: Array, grad: Array, dquery: Array, dtable: Array) -> None:
+    """dquery[n] = Σ_k grad[n, k] table[ids[n, k]] and dtable[ids[n, k]] += grad[n, k] query[n]."""
     for n in range(len(query)):
-        row, g = Id(ids[n, 0]), grad[n, 0]
-        for r in range(Id(first), Id(last)):
-            dquery[n, r] = g * table[row, r]
-        for k in range(1, ids.shape[1]):
+        for r in range(query.shape[1]):
+            dquery[n, r] = 0
+        for k in range(ids.shape[1]):
             row, g = Id(ids[n, k]), grad[n, k]
-            for r in range(Id(first), Id(last)):
+            for r in range(query.shape[1]):
                 dquery[n, r] += g * table[row, r]
     for n in range(len(query)):
         for k in range(ids.shape[1]):
             row, g = Id(ids[n, k]), grad[n, k]
-            if g != 0:
-                for r in range(Id(first), Id(last)):
-                    dtable[row, r] += g * query[n, r]
+            for r in range(query.shape[1]):
+                dtable[row, r] += g * query[n, r]
 
 
 @kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +14,13 @@ from recollect.models.config import ModelConfig
 from recollect.models.equation import Equation
 from recollect.models.time_knots import TimeKnots
 
+if TYPE_CHECKING:
+    from recollect.models.tensor_model import TensorModel
+
 STATIC = "static_"  # prefix of the parameters that only the added semantic equation has
 
 
-class Equations(Protocol):
-    """The class attributes of a model that its shapes depend on."""
-
-    __name__: str
-    episodic: Equation | None
-    semantic: Equation | None
-    components: int
-
-
-def equations_of(model: Equations, config: ModelConfig) -> dict[str, Equation]:
+def equations_of(model: type[TensorModel], config: ModelConfig) -> dict[str, Equation]:
     """Return the equations whose sum is θ, keyed by the prefix of their own parameters."""
     wanted = {"": config.form} | ({STATIC: "semantic"} if config.static else {})
     found: dict[str, Equation] = {}
@@ -49,7 +43,9 @@ def table_name(equations: Mapping[str, Equation], prefix: str, slot: str) -> str
     return prefix + KINDS[slot] if own else KINDS[slot]
 
 
-def parameter_shapes(model: Equations, config: ModelConfig, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(
+    model: type[TensorModel], config: ModelConfig, sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
     """Return the shape of every parameter by name; `sizes` counts entities, predicates and times."""
     rows = dict(sizes)
     if config.reciprocal:
@@ -69,7 +65,9 @@ def parameter_shapes(model: Equations, config: ModelConfig, sizes: Mapping[str, 
     return shapes
 
 
-def _axis_lengths(model: Equations, equation: Equation, dims: Mapping[str, int], config: ModelConfig) -> dict[str, int]:
+def _axis_lengths(
+    model: type[TensorModel], equation: Equation, dims: Mapping[str, int], config: ModelConfig
+) -> dict[str, int]:
     """Return the length of each latent axis: the dim of the kinds whose smallest factors carry it."""
     owners = {axis: _owners(equation, axis) for _, axes in equation.factors for axis in axes}
     used = set().union(*owners.values())
