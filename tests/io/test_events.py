@@ -1,33 +1,29 @@
-"""Raw events: every row accounted for, against loops over the text; blocks, archives, odd rows; every complaint."""
+"""Raw events: facts and row accounting equal plain loops over the text; archives, odd rows, error messages."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import random
-import subprocess
-import sys
 import zipfile
 from collections import Counter
 from datetime import date
 from pathlib import Path
 
-import numpy as np
+import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recollect import UserError
-from recollect.io import blocks
-from recollect.io.events import EventRecipe, read_events
-from recollect.io.fields import PADDING, split_block
+from recollect.graph.times import time_bin
+from recollect.io import events
+from recollect.io.events import EventRecipe, event_files, read_events
 
 COUNTRIES = ["USA", "GBR", "RUS", "CHN", "Côte d'Ivoire"]
 SECTORS = ["Government,Police", "Police,Government", "Social", "Elite,Government,Elite"]
 CODES = ["010", "042", "0311", "190", "1011", "20"]
 
 
-def gdelt(event=1, day="20120105", s="USA", o="RUS", code="042", root="04", width=61, **told):
+def gdelt(event=1, day="20120105", s="USA", o="RUS", code="042", root="04", width=61):
     row = [""] * width
     row[0], row[1], row[5], row[6], row[7] = str(event), day, s + "GOV", s and f"{s} NAME", s
     row[12], row[15], row[16], row[17], row[22] = s and "GOV", o + "GOV", o and f"{o} NAME", o, o and "MIL"
@@ -72,66 +68,64 @@ def whole(code: str, root: str | None) -> str | None:
     return None
 
 
-def oracle(paths, recipe: EventRecipe, form: str):
-    """Rows, facts with counts, duplicates and dropped, by plain loops over the bytes."""
+def read_row(cells: list[bytes], recipe: EventRecipe, form: str):
+    """Return (event id, s, p, o, date) of a row, or the reason why it is dropped."""
     columns = {"name": (6, 16), "country": (7, 17), "sector": (12, 22)}
     if form == "icews":
         columns = {"name": (2, 8), "country": (4, 10), "sector": (3, 9)}
     si, oi = columns[recipe.actors]
-    rows, seen, counts, dropped = 0, set(), Counter(), Counter()
-    for path in paths:
-        for line in path.read_bytes().split(b"\n"):
-            line = line.removesuffix(b"\r")
+    code, root = (5, None) if recipe.predicates == "name" else (6, None)
+    if form == "gdelt":
+        code, root = (28 if recipe.predicates == "root" else 26), 28
+    try:
+        text = {i: cells[i].decode() for i in (0, 1, si, oi, code, root) if i is not None and i < len(cells)}
+    except UnicodeDecodeError:
+        return "text is not UTF-8"
+    if len(cells) not in ((20,) if form == "icews" else (57, 58, 61)):
+        return "malformed row"
+    s, o = text[si], text[oi]
+    if not s or not o:
+        return "unknown actor"
+    if not text[0].isdecimal():
+        return "event id is no whole number"
+    digits = text[1].replace("-", "")
+    try:
+        day = date(int(digits[:4]), int(digits[4:6]), int(digits[6:]))
+    except ValueError:
+        return "unreadable date"
+    too_early = recipe.since and day.isoformat() < recipe.since
+    too_late = recipe.until and day.isoformat()[: len(recipe.until)] > recipe.until
+    if too_early or too_late:
+        return "outside the dates"
+    if form == "icews" and recipe.predicates == "name":
+        p = text[code]
+    else:
+        p = whole(text[code].zfill(2) if code == root else text[code], None if root is None else text[root])
+    if not p:
+        return "unknown event code"
+    if recipe.predicates == "root":
+        p = p[:2]
+    if recipe.actors == "sector" and form == "icews":
+        s, o = (",".join(sorted(set(x.split(",")))) for x in (s, o))
+    if s == o and not recipe.self_loops:
+        return "self-loop"
+    return int(text[0]), s, p, o, day
+
+
+def oracle(paths, recipe: EventRecipe, form: str):
+    """Return rows, facts with counts, duplicates and dropped rows by plain loops over the bytes."""
+    rows, first, dropped = 0, {}, Counter()
+    for number, path in enumerate(paths):
+        for line in path.read_bytes().replace(b"\r", b"\n").split(b"\n"):
             cells = line.split(b"\t")
             if not line or cells[0] == b"Event ID":
                 continue
             rows += 1
-            if len(cells) not in ((20,) if form == "icews" else (57, 58, 61)):
-                dropped["malformed row"] += 1
+            found = read_row(cells, recipe, form)
+            if isinstance(found, str):
+                dropped[found] += 1
                 continue
-            if not cells[si] or not cells[oi]:
-                dropped["unknown actor"] += 1
-                continue
-            wanted = [0, 1, si, oi]
-            wanted += [5 if recipe.predicates == "name" else 6] if form == "icews" else []
-            wanted += ([28] if recipe.predicates == "root" else [26, 28]) if form == "gdelt" else []
-            try:
-                text = {i: cells[i].decode() for i in wanted}
-            except UnicodeDecodeError:
-                dropped["text is not UTF-8"] += 1
-                continue
-            if not text[0].isdecimal():
-                dropped["event id is no whole number"] += 1
-                continue
-            digits = text[1].replace("-", "")
-            try:
-                day = date(int(digits[:4]), int(digits[4:6]), int(digits[6:]))
-            except ValueError:
-                dropped["unreadable date"] += 1
-                continue
-            if (recipe.since and day.isoformat() < recipe.since) or (
-                recipe.until and day.isoformat()[: len(recipe.until)] > recipe.until
-            ):
-                dropped["outside the dates"] += 1
-                continue
-            if form == "icews":
-                p = text[5] if recipe.predicates == "name" else whole(text[6], None)
-            else:
-                p = whole(text[28].zfill(2) if recipe.predicates == "root" else text[26], text[28])
-            p = p[:2] if p and recipe.predicates == "root" else p
-            if not p:
-                dropped["unknown event code"] += 1
-                continue
-            s, o = text[si], text[oi]
-            if recipe.actors == "sector" and form == "icews":
-                s, o = (",".join(sorted(set(x.split(",")))) for x in (s, o))
-            if s == o and not recipe.self_loops:
-                dropped["self-loop"] += 1
-                continue
-            if int(text[0]) in seen:
-                dropped["repeated event id"] += 1
-                continue
-            seen.add(int(text[0]))
+            event, s, p, o, day = found
             year, week, _ = day.isocalendar()
             t = {
                 "day": day.isoformat(),
@@ -139,7 +133,10 @@ def oracle(paths, recipe: EventRecipe, form: str):
                 "year": f"{day.year}",
                 "week": f"{year}-W{week:02d}",
             }
-            counts[s, p, o, t[recipe.grain]] += 1
+            fact = (number, s, p, o, t[recipe.grain])
+            dropped["repeated event id"] += event in first
+            first[event] = min(fact, first.get(event, fact))
+    counts = Counter(fact[1:] for fact in first.values())
     if recipe.entities is not None:
         busy = Counter()
         for (s, _, o, _), n in counts.items():
@@ -163,21 +160,24 @@ def agree(graph, expected, recipe) -> None:
 def random_rows(dice: random.Random, form: str, n: int):
     """Rows of every kind, with the oddities of real files."""
     for _ in range(n):
-        told = {
+        fields = {
             "event": dice.choice([dice.randrange(40), dice.randrange(40), dice.randrange(2**60), "x7", "", "-3"]),
             "s": dice.choice([*COUNTRIES, ""]),
             "o": dice.choice(COUNTRIES),
             "code": dice.choice([*CODES, "42", "311", "", "x", "---", "99", "12345"]),
         }
         if form == "gdelt":
-            code = str(told["code"])
+            code = str(fields["code"])
             root = dice.choice([code[:2], code[:2].lstrip("0"), ("0" + code)[:2], "04"])
             day = dice.choice(["20120105", "20120106", "20120229", "20120230", "201201", "", "20130101"])
-            row = gdelt(day=day, root=root, width=dice.choice([57, 58, 61, 61]), **told)
+            row = gdelt(day=day, root=root, width=dice.choice([57, 58, 61, 61]), **fields)
         else:
             day = dice.choice(["2018-10-04", "2018-10-05", "2018-11-31", "2018", "soon", "2019-01-01"])
             row = icews(
-                day=day, text=dice.choice(["Make a visit", "Consult", ""]), sectors=dice.choice([*SECTORS, ""]), **told
+                day=day,
+                text=dice.choice(["Make a visit", "Consult", ""]),
+                sectors=dice.choice([*SECTORS, ""]),
+                **fields,
             )
         kind = dice.randrange(20)
         if kind == 0:
@@ -200,26 +200,39 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("block", [1 << 24, 700])
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("form", ["icews", "gdelt"])
-def test_every_row_is_accounted_for(tmp_path, monkeypatch, form, recipe, block):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+def test_every_row_is_accounted_for(tmp_path, form, recipe):
     if recipe.until == "2012" and form == "icews":
         recipe = EventRecipe(predicates="name", grain="year")
-    for seed in range(4):
+    for seed in range(2):
         dice = random.Random(seed)
-        first = [HEADER] if form == "icews" else [gdelt(10**6)]
+        first = [HEADER] if form == "icews" else [gdelt(10**6), gdelt(10**6 + 1, width=57)]
         paths = [
-            write(tmp_path / f"{seed}-{i}.csv", [*first, *random_rows(dice, form, 120)], end, last)
+            write(tmp_path / f"{seed}-{i}.csv", [*first, *random_rows(dice, form, 240)], end, last)
             for i, (end, last) in enumerate([("\n", True), ("\r\n", True), ("\n", False)])
         ]
         graph = read_events(paths, recipe)
         agree(graph, oracle(paths, recipe, form), recipe)
 
 
-def test_packed_files_give_the_same_graph(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4000)
+def test_rows_across_read_buffers_are_accounted_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "CSV_OPTIONS", {**events.CSV_OPTIONS, "buffer_size": 2048, "max_line_size": 1024})
+    paths = [
+        write(tmp_path / f"{i}.csv", [gdelt(10**6, width=57), *random_rows(random.Random(i), "gdelt", 2000)])
+        for i in range(2)
+    ]
+    recipe = EventRecipe(counts=True)
+    agree(read_events(paths, recipe), oracle(paths, recipe, "gdelt"), recipe)
+
+
+def test_a_row_beyond_the_longest_line_is_malformed(tmp_path):
+    path = write(tmp_path / "a.csv", [gdelt(1), "x" * 3_000_000, gdelt(2, s="GBR")])
+    graph = read_events(path)
+    assert (graph.rows, graph.dropped, len(graph.facts)) == ({"train": 3}, {"malformed row": 1}, 2)
+
+
+def test_packed_files_give_the_same_graph(tmp_path):
     dice = random.Random(1)
     parts = [[gdelt(10**6 + i), *random_rows(dice, "gdelt", 200)] for i in range(3)]
     plain = [write(tmp_path / f"{i}.export.CSV", rows) for i, rows in enumerate(parts)]
@@ -233,24 +246,57 @@ def test_packed_files_give_the_same_graph(tmp_path, monkeypatch):
     graph = read_events([packed])
     assert graph.fingerprint == expected.fingerprint
     assert (graph.rows, graph.dropped, graph.duplicates) == (expected.rows, expected.dropped, expected.duplicates)
+
+
+def test_progress_grows_to_the_size_of_the_files(tmp_path):
+    path = write(tmp_path / "a.csv", [gdelt(1)])
     seen = []
-    read_events([str(packed / "*")], progress=lambda done, rows: seen.append((done, rows)))
+    read_events(path, progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
-    assert seen[-1] == (sum(path.stat().st_size for path in packed.iterdir()), graph.rows["train"])
+    assert seen[-1] == (path.stat().st_size, path.stat().st_size)
 
 
-def test_many_threads_and_many_new_texts_give_one_graph(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4000)
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+def test_builds_do_not_depend_on_threads_or_memory(tmp_path, monkeypatch):
     rows = [
-        gdelt(i, s=f"A{i * 7919 % 3001}", o=f"B{i % 997}", day=f"20{10 + i % 9}0{1 + i % 9}1{i % 10}")
+        gdelt(i % 5900, s=f"A{i * 7919 % 3001}", o=f"B{i % 997}", day=f"20{10 + i % 9}0{1 + i % 9}1{i % 10}")
         for i in range(6000)
     ]
     path = write(tmp_path / "a.csv", rows)
     recipe = EventRecipe(counts=True)
     expected = oracle([path], recipe, "gdelt")
-    for _ in range(8):
-        agree(read_events(path, recipe), expected, recipe)
+    monkeypatch.setattr(events, "CSV_OPTIONS", {**events.CSV_OPTIONS, "buffer_size": 8192, "max_line_size": 4096})
+    fingerprints = set()
+    for limit in ("2GiB", "128MiB"):
+        monkeypatch.setattr(events, "MEMORY_LIMIT", limit)
+        graph = read_events(path, recipe)
+        agree(graph, expected, recipe)
+        fingerprints.add(graph.fingerprint)
+    assert len(fingerprints) == 1
+
+
+def test_a_file_name_with_glob_characters(tmp_path):
+    path = write(tmp_path / "a[1]*.csv", [gdelt(1)])
+    write(tmp_path / "a1.csv", [gdelt(2)])
+    assert read_events(path).rows == {"train": 1}
+
+
+@pytest.mark.parametrize("grain", ["year", "month", "week", "day"])
+def test_time_bins_are_those_of_the_time_axis(grain):
+    import ibis
+
+    days = [
+        date(1, 1, 1),
+        date(1969, 12, 28),
+        date(1969, 12, 29),
+        date(1970, 1, 1),
+        date(2024, 2, 29),
+        date(9999, 12, 31),
+    ]
+    table = ibis.memtable(pl.DataFrame({"day": days}))
+    backend = ibis.duckdb.connect()
+    found = backend.to_polars(table.mutate(bin=events.query.time_bins(table.day, grain)).order_by("day"))
+    backend.disconnect()
+    assert found["bin"].to_list() == [time_bin(day.isoformat(), grain) for day in days]
 
 
 def test_a_mark_before_the_first_row_costs_nothing(tmp_path):
@@ -304,18 +350,7 @@ def test_of_two_names_for_a_file_the_first_in_order(tmp_path):
     write(tmp_path / "b.csv", [gdelt(1)])
     (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
     for order in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
-        assert blocks.event_files([tmp_path / name for name in order]) == [tmp_path / "a.csv"]
-
-
-def test_without_a_folder_to_keep_compiled_code(tmp_path):
-    code = "from recollect.io import fields; print(fields._split)"
-    script = (
-        "import numba.core.caching as c\n"
-        "def none(*_): raise RuntimeError('cannot cache function: no locator available')\n"
-        "c.FunctionCache.__init__ = none\n" + code
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+        assert event_files([tmp_path / name for name in order]) == [tmp_path / "a.csv"]
 
 
 def test_icews_knows_its_names(tmp_path):
@@ -382,7 +417,7 @@ def test_other_complaints(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("options", "complaint"),
     [
         ({"actors": "planets"}, "unknown actors 'planets'; choose one of name, country, sector"),
         ({"predicates": "x"}, "unknown predicates 'x'; choose one of code, name, root"),
@@ -392,29 +427,9 @@ def test_other_complaints(tmp_path):
         ({"entities": 0}, "wanted at least 1"),
     ],
 )
-def test_recipes_are_checked(told, complaint):
+def test_recipes_are_checked(options, complaint):
     with pytest.raises(UserError, match=complaint):
-        EventRecipe(**told)
-
-
-cells = st.text(st.sampled_from("ab é\x01\x0b\r日\x85"), max_size=20)
-
-
-@given(st.lists(st.lists(cells, min_size=1, max_size=7), max_size=8), st.sets(st.integers(1, 4), max_size=3))
-def test_fields_equal_a_plain_split(rows, more):
-    wanted, widths = sorted({0, *more}), [5, 6]
-    text = "".join("\t".join(row) + "\n" for row in rows).encode()
-    split = split_block(np.frombuffer(text + bytes(PADDING), np.uint8), len(text), wanted, [wanted[-1]], widths)
-    real = [row for row in rows if row not in ([""], ["\r"])]
-    right = [row for row in real if len(row) in widths]
-    kept = [row for row in right if row[wanted[-1]]]
-    assert (split.rows, split.malformed, split.incomplete) == (
-        len(real),
-        len(real) - len(right),
-        len(right) - len(kept),
-    )
-    for column in wanted:
-        assert split.frame[str(column)].to_list() == [row[column] for row in kept]
+        EventRecipe(**options)
 
 
 def test_icews_raw_by_loops(real_data):

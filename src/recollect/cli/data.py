@@ -13,13 +13,12 @@ from recollect.cli.rendering import byte_progress, check_place, console, plain, 
 from recollect.errors import UserError
 from recollect.graph.describe import describe, sparkline
 from recollect.graph.facts import EpisodicGraph
-from recollect.io.blocks import event_files
-from recollect.io.cameo import code_names
 from recollect.io.datasets import DATASETS, dataset, find_dataset
 from recollect.io.datasets.derived import VIEWS
 from recollect.io.datasets.fetch import fetch, locate
 from recollect.io.datasets.published import CAMEO, Dataset
-from recollect.io.events import EventRecipe, read_events
+from recollect.io.events import EventRecipe, event_files, read_events
+from recollect.io.events.cameo import code_names
 from recollect.io.exchange import FORMATS, check_format, is_export, write_graph
 from recollect.io.plots import check_figure, graph_overview
 from recollect.io.tables import read
@@ -145,13 +144,13 @@ def data_build(
     _check_out(out, force)
     files = event_files(sources)
     with byte_progress() as (bar, task):
-        bar.update(task, description="building", total=sum(path.stat().st_size for path in files))
+        bar.update(task, description="building")
         graph = read_events(
             files,
             recipe,
             names=lambda: code_names(fetch(CAMEO)),
             name=out.name,
-            progress=lambda done, rows: bar.update(task, completed=done, note=f"{rows:,} rows"),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     inputs = [{"name": path.name, "bytes": path.stat().st_size} for path in files]
     write_graph(graph, out, about={"recipe": asdict(recipe), "inputs": inputs}, overwrite=force)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from recollect.graph.episodes import aggregate, current, ends, most_frequent, rare, starts
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
-from recollect.io.cameo import name_roots
 from recollect.io.datasets.published import CAMEO, PUBLISHED, Dataset, Paths
+from recollect.io.events.cameo import name_roots
 
 _PLACE = re.compile(r"\(([^()]*)\)$")
 

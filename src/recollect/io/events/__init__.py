@@ -1,0 +1,216 @@
+"""Build an episodic graph from raw ICEWS or GDELT events, with every row accounted for.
+
+rows = facts + duplicates + dropped rows of every reason
+"""
+
+from __future__ import annotations
+
+import glob
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import polars as pl
+import torch
+
+from recollect.errors import UserError
+from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, in_order
+from recollect.graph.times import GRAINS, TimeAxis, check_limits
+from recollect.io.events import query
+from recollect.io.events.files import ICEWS, EventFormat, common_format, event_files, unpack
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["EventRecipe", "Progress", "event_files", "read_events"]
+
+Progress: TypeAlias = Callable[[int, int], None]  # bytes read so far, bytes in all
+
+MEMORY_LIMIT = "2GiB"  # of DuckDB; what needs more goes to temporary files
+CSV_OPTIONS: dict[str, Any] = {  # of DuckDB's read_csv
+    "delim": "\t",
+    "header": False,
+    "quote": "",
+    "escape": "",
+    "nullstr": "\x01",  # an empty cell is an empty text; null means that the row is too short
+    "null_padding": True,
+    "strict_mode": False,  # a row with too many columns is no error
+    "ignore_errors": True,
+    "store_rejects": True,  # rows that are not UTF-8 or far too long
+    "rejects_limit": 0,
+    "filename": True,
+}
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventRecipe:
+    """How raw events become facts: actors, predicates, time grain, and which events are kept."""
+
+    actors: str = "country"  # name, country or sector
+    predicates: str = "root"  # CAMEO code, name or root
+    grain: str = "day"
+    since: str | None = None
+    until: str | None = None  # included
+    entities: int | None = None  # keep this many entities, the most frequent ones
+    self_loops: bool = True
+    counts: bool = False  # weight of a fact = its number of events; else every fact has weight 1
+
+    def __post_init__(self) -> None:
+        for name, choices in (("actors", tuple(ICEWS.actors)), ("predicates", ("code", "name", "root"))):
+            given = getattr(self, name)
+            if given not in choices:
+                raise UserError(f"unknown {name} {given!r}; choose one of {', '.join(choices)}")
+        if self.grain not in GRAINS[:4]:
+            raise UserError(f"events are dated by day, so not by {self.grain!r}; choose one of {', '.join(GRAINS[:4])}")
+        check_limits(self.since, self.until, "day")
+        if self.entities is not None and self.entities < 1:
+            raise UserError(f"cannot keep the {self.entities} most frequent entities; wanted at least 1")
+
+
+def read_events(
+    sources: str | Path | Sequence[str | Path],
+    recipe: EventRecipe | None = None,
+    *,
+    names: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
+    name: str = "events",
+    progress: Progress | None = None,
+) -> EpisodicGraph:
+    """Return the episodic graph of raw ICEWS or GDELT event files.
+
+    `sources` are paths, folders or glob patterns of plain, gzipped or zipped files. `graph.rows`,
+    `graph.duplicates` and `graph.dropped` account for every row. Of rows with the same event id one counts: that of
+    the first file by name, and inside a file the first by subject, predicate, object and time.
+    `names` maps CAMEO codes to event names, or is a function that returns such a mapping; GDELT files have no names.
+    """
+    recipe = recipe or EventRecipe()
+    files = event_files([sources] if isinstance(sources, str | Path) else sources)
+    event_format = common_format(files)
+    code_names = _code_names(event_format, recipe, names)
+    with tempfile.TemporaryDirectory(prefix="recollect-events-") as folder:
+        plain = unpack(files, Path(folder))
+        table = _run(plain, event_format, recipe, code_names, Path(folder), progress)
+    return _graph(table, recipe, event_format, name)
+
+
+def _code_names(
+    event_format: EventFormat, recipe: EventRecipe, names: Mapping[str, str] | Callable[[], Mapping[str, str]] | None
+) -> Mapping[str, str]:
+    if recipe.predicates != "name" or event_format.text is not None:
+        return {}
+    if names is None:
+        raise UserError(f"{event_format.name} has codes but no names of events; give names= from CAMEO codes to names")
+    return names() if callable(names) else names
+
+
+def _run(
+    plain: list[Path],
+    event_format: EventFormat,
+    recipe: EventRecipe,
+    names: Mapping[str, str],
+    folder: Path,
+    progress: Progress | None,
+) -> pl.DataFrame:
+    """Run the query on DuckDB; columns as `query.facts_and_drops`."""
+    import duckdb
+    import ibis
+
+    config: dict[str, Any] = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}
+    with duckdb.connect(config=config) as connection:
+        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        backend = ibis.duckdb.from_connection(connection)
+        paths = [str(path.absolute()) for path in plain]
+        columns = dict.fromkeys(query.column_names(event_format), "string")
+        lines = backend.read_csv([glob.escape(path) for path in paths], columns=columns, **CSV_OPTIONS)
+        expression = query.facts_and_drops(lines, event_format, recipe, paths, names)
+        size = sum(path.stat().st_size for path in plain)
+        with ThreadPoolExecutor(1) as pool:
+            table = _wait(pool.submit(expression.to_polars), connection, size, progress)
+        return pl.concat([table, _rejected(backend)], how="diagonal_relaxed")
+
+
+def _wait(
+    running: Future[pl.DataFrame], connection: duckdb.DuckDBPyConnection, size: int, progress: Progress | None
+) -> pl.DataFrame:
+    """Return the result of a query, report its progress, and stop it when this thread is interrupted."""
+    done = 0
+    while True:
+        try:
+            table = running.result(_POLL_SECONDS)
+        except NotYetError:
+            done = max(done, int(size * connection.query_progress() / 100))
+            if progress is not None:
+                progress(done, size)
+        except BaseException:
+            connection.interrupt()
+            raise
+        else:
+            if progress is not None:
+                progress(size, size)
+            return table
+
+
+def _rejected(backend: Any) -> pl.DataFrame:
+    """Count the rows that DuckDB could not read, by reason: (reason, rows)."""
+    errors = backend.table("reject_errors")
+    lines = errors.group_by("file_id", "line_byte_position").agg(
+        reason=(errors.error_type == "INVALID ENCODING").any().ifelse(query.BAD_TEXT, query.MALFORMED)
+    )
+    return lines.group_by("reason").agg(rows=lines.count()).to_polars()
+
+
+def _graph(table: pl.DataFrame, recipe: EventRecipe, event_format: EventFormat, name: str) -> EpisodicGraph:
+    """Return the graph of a table of facts and dropped rows."""
+    rows = int(table["rows"].sum())
+    drops = table.filter(pl.col("reason").is_not_null()).group_by("reason").agg(pl.col("rows").sum()).sort("reason")
+    dropped: dict[str, int] = dict(drops.iter_rows())
+    facts = _label_columns(table.filter(pl.col("reason").is_null()))
+    dropped[query.REPEATED] = int((facts["rows"] - facts["events"]).sum())
+    if recipe.entities is not None:
+        kept = _most_frequent(facts, recipe.entities)
+        inside = facts.filter(pl.col("subject").is_in(kept) & pl.col("object").is_in(kept))
+        dropped[query.INFREQUENT] = int(facts["events"].sum()) - int(inside["events"].sum())
+        facts = inside
+    dropped = {reason: count for reason, count in dropped.items() if count}
+    if facts.is_empty():
+        why = "; ".join(f"{reason}: {count:,}" for reason, count in dropped.items()) or "there are none"
+        raise UserError(f"no event is left of {rows:,} {event_format.name} rows ({why}); widen what is kept")
+    entities = Vocabulary.of("entity", pl.concat([facts["subject"], facts["object"]]).unique())
+    predicates = Vocabulary.of("predicate", facts["predicate"].unique())
+    times = TimeAxis.spanning(recipe.grain, [facts["time"].min(), facts["time"].max()])  # type: ignore[list-item]
+    graph = EpisodicGraph(
+        entities,
+        predicates,
+        times,
+        {},
+        name,
+        duplicates=int(facts["events"].sum()) - facts.height,
+        rows={"train": rows},
+        dropped=dropped,
+    )
+    ids = Facts.from_columns(
+        entities.ids(facts["subject"]),
+        predicates.ids(facts["predicate"]),
+        entities.ids(facts["object"]),
+        torch.from_numpy((facts["time"] - times.first).to_numpy(writable=True)),
+    ).ids
+    weight = facts["events"].cast(pl.Float32).to_torch() if recipe.counts else None
+    return replace(graph, splits={"train": in_order(Facts(ids, None, weight), graph.sizes)})
+
+
+def _label_columns(facts: pl.DataFrame) -> pl.DataFrame:
+    """Split the column `fact` into subject, predicate, object and time."""
+    names = ["subject", "predicate", "object", "time"]
+    columns = pl.col("fact").str.split_exact("\t", 3).struct.rename_fields(names)
+    return facts.select(columns, "rows", "events").unnest("fact").with_columns(pl.col("time").cast(pl.Int64))
+
+
+def _most_frequent(facts: pl.DataFrame, count: int) -> list[str]:
+    """Return the entities with the most events; ties are broken by label."""
+    sides = [facts.select("events", entity=role) for role in ("subject", "object")]
+    events = pl.concat(sides).group_by("entity").agg(pl.col("events").sum())
+    return events.sort("events", "entity", descending=[True, False]).head(count)["entity"].to_list()
