@@ -15,8 +15,7 @@ import pytest
 
 from recollect import UserError
 from recollect.graph.times import time_bin
-from recollect.io import events
-from recollect.io.events import EventRecipe, event_files, read_events
+from recollect.io.events import EventRecipe, event_files, query, read_events
 
 COUNTRIES = ["USA", "GBR", "RUS", "CHN", "Côte d'Ivoire"]
 SECTORS = ["Government,Police", "Police,Government", "Social", "Elite,Government,Elite"]
@@ -217,7 +216,7 @@ def test_every_row_is_accounted_for(tmp_path, form, recipe):
 
 
 def test_rows_across_read_buffers_are_accounted_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "CSV_OPTIONS", {**events.CSV_OPTIONS, "buffer_size": 2048, "max_line_size": 1024})
+    monkeypatch.setattr(query, "CSV_OPTIONS", {**query.CSV_OPTIONS, "buffer_size": 2048, "max_line_size": 1024})
     paths = [
         write(tmp_path / f"{i}.csv", [gdelt(10**6, width=57), *random_rows(random.Random(i), "gdelt", 2000)])
         for i in range(2)
@@ -264,10 +263,10 @@ def test_builds_do_not_depend_on_threads_or_memory(tmp_path, monkeypatch):
     path = write(tmp_path / "a.csv", rows)
     recipe = EventRecipe(counts=True)
     expected = oracle([path], recipe, "gdelt")
-    monkeypatch.setattr(events, "CSV_OPTIONS", {**events.CSV_OPTIONS, "buffer_size": 8192, "max_line_size": 4096})
+    monkeypatch.setattr(query, "CSV_OPTIONS", {**query.CSV_OPTIONS, "buffer_size": 8192, "max_line_size": 4096})
     fingerprints = set()
     for limit in ("2GiB", "128MiB"):
-        monkeypatch.setattr(events, "MEMORY_LIMIT", limit)
+        monkeypatch.setattr(query, "MEMORY_LIMIT", limit)
         graph = read_events(path, recipe)
         agree(graph, expected, recipe)
         fingerprints.add(graph.fingerprint)
@@ -294,7 +293,7 @@ def test_time_bins_are_those_of_the_time_axis(grain):
     ]
     table = ibis.memtable(pl.DataFrame({"day": days}))
     backend = ibis.duckdb.connect()
-    found = backend.to_polars(table.mutate(bin=events.query.time_bins(table.day, grain)).order_by("day"))
+    found = backend.to_polars(table.mutate(bin=query.time_bins(table.day, grain)).order_by("day"))
     backend.disconnect()
     assert found["bin"].to_list() == [time_bin(day.isoformat(), grain) for day in days]
 

@@ -5,14 +5,11 @@ rows = facts + duplicates + dropped rows of every reason
 
 from __future__ import annotations
 
-import glob
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import polars as pl
 import torch
@@ -20,31 +17,14 @@ import torch
 from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, in_order
 from recollect.graph.times import GRAINS, TimeAxis, check_limits
-from recollect.io.events import query
 from recollect.io.events.files import ICEWS, EventFormat, common_format, event_files, unpack
-
-if TYPE_CHECKING:
-    import duckdb
 
 __all__ = ["EventRecipe", "Progress", "event_files", "read_events"]
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes read so far, bytes in all
 
-MEMORY_LIMIT = "2GiB"  # of DuckDB; what needs more goes to temporary files
-CSV_OPTIONS: dict[str, Any] = {  # of DuckDB's read_csv
-    "delim": "\t",
-    "header": False,
-    "quote": "",
-    "escape": "",
-    "nullstr": "\x01",  # an empty cell is an empty text; null means that the row is too short
-    "null_padding": True,
-    "strict_mode": False,  # a row with too many columns is no error
-    "ignore_errors": True,
-    "store_rejects": True,  # rows that are not UTF-8 or far too long
-    "rejects_limit": 0,
-    "filename": True,
-}
-_POLL_SECONDS = 0.1
+REPEATED = "repeated event id"
+INFREQUENT = "entity not among the most frequent"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +67,15 @@ def read_events(
     the first file by name, and inside a file the first by subject, predicate, object and time.
     `names` maps CAMEO codes to event names, or is a function that returns such a mapping; GDELT files have no names.
     """
+    from recollect.io.events.query import run_on_duckdb  # imports Ibis and DuckDB
+
     recipe = recipe or EventRecipe()
     files = event_files([sources] if isinstance(sources, str | Path) else sources)
     event_format = common_format(files)
     code_names = _code_names(event_format, recipe, names)
     with tempfile.TemporaryDirectory(prefix="recollect-events-") as folder:
         plain = unpack(files, Path(folder))
-        table = _run(plain, event_format, recipe, code_names, Path(folder), progress)
+        table = run_on_duckdb(plain, event_format, recipe, code_names, Path(folder), progress)
     return _graph(table, recipe, event_format, name)
 
 
@@ -107,73 +89,17 @@ def _code_names(
     return names() if callable(names) else names
 
 
-def _run(
-    plain: list[Path],
-    event_format: EventFormat,
-    recipe: EventRecipe,
-    names: Mapping[str, str],
-    folder: Path,
-    progress: Progress | None,
-) -> pl.DataFrame:
-    """Run the query on DuckDB; columns as `query.facts_and_drops`."""
-    import duckdb
-    import ibis
-
-    config: dict[str, Any] = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}
-    with duckdb.connect(config=config) as connection:
-        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
-        backend = ibis.duckdb.from_connection(connection)
-        paths = [str(path.absolute()) for path in plain]
-        columns = dict.fromkeys(query.column_names(event_format), "string")
-        lines = backend.read_csv([glob.escape(path) for path in paths], columns=columns, **CSV_OPTIONS)
-        expression = query.facts_and_drops(lines, event_format, recipe, paths, names)
-        size = sum(path.stat().st_size for path in plain)
-        with ThreadPoolExecutor(1) as pool:
-            table = _wait(pool.submit(expression.to_polars), connection, size, progress)
-        return pl.concat([table, _rejected(backend)], how="diagonal_relaxed")
-
-
-def _wait(
-    running: Future[pl.DataFrame], connection: duckdb.DuckDBPyConnection, size: int, progress: Progress | None
-) -> pl.DataFrame:
-    """Return the result of a query, report its progress, and stop it when this thread is interrupted."""
-    done = 0
-    while True:
-        try:
-            table = running.result(_POLL_SECONDS)
-        except NotYetError:
-            done = max(done, int(size * connection.query_progress() / 100))
-            if progress is not None:
-                progress(done, size)
-        except BaseException:
-            connection.interrupt()
-            raise
-        else:
-            if progress is not None:
-                progress(size, size)
-            return table
-
-
-def _rejected(backend: Any) -> pl.DataFrame:
-    """Count the rows that DuckDB could not read, by reason: (reason, rows)."""
-    errors = backend.table("reject_errors")
-    lines = errors.group_by("file_id", "line_byte_position").agg(
-        reason=(errors.error_type == "INVALID ENCODING").any().ifelse(query.BAD_TEXT, query.MALFORMED)
-    )
-    return lines.group_by("reason").agg(rows=lines.count()).to_polars()
-
-
 def _graph(table: pl.DataFrame, recipe: EventRecipe, event_format: EventFormat, name: str) -> EpisodicGraph:
     """Return the graph of a table of facts and dropped rows."""
     rows = int(table["rows"].sum())
     drops = table.filter(pl.col("reason").is_not_null()).group_by("reason").agg(pl.col("rows").sum()).sort("reason")
     dropped: dict[str, int] = dict(drops.iter_rows())
     facts = _label_columns(table.filter(pl.col("reason").is_null()))
-    dropped[query.REPEATED] = int((facts["rows"] - facts["events"]).sum())
+    dropped[REPEATED] = int((facts["rows"] - facts["events"]).sum())
     if recipe.entities is not None:
         kept = _most_frequent(facts, recipe.entities)
         inside = facts.filter(pl.col("subject").is_in(kept) & pl.col("object").is_in(kept))
-        dropped[query.INFREQUENT] = int(facts["events"].sum()) - int(inside["events"].sum())
+        dropped[INFREQUENT] = int(facts["events"].sum()) - int(inside["events"].sum())
         facts = inside
     dropped = {reason: count for reason, count in dropped.items() if count}
     if facts.is_empty():

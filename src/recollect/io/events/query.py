@@ -5,9 +5,16 @@ The expression uses only what Ibis offers on every engine, so DuckDB and a clust
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import ibis
+import ibis.expr.types as ir
 import polars as pl
 
 from recollect.graph.times import moment, time_bin
@@ -15,9 +22,7 @@ from recollect.io.events.cameo import ROOTS
 from recollect.io.events.files import EventFormat
 
 if TYPE_CHECKING:
-    import ibis.expr.types as ir
-
-    from recollect.io.events import EventRecipe
+    from recollect.io.events import EventRecipe, Progress
 
 # Why a row is dropped. A row that has several reasons counts for the first one.
 BAD_TEXT = "text is not UTF-8"
@@ -28,10 +33,77 @@ BAD_DATE = "unreadable date"
 OUTSIDE = "outside the dates"
 NO_CODE = "unknown event code"
 SELF_LOOP = "self-loop"
-REPEATED = "repeated event id"
-INFREQUENT = "entity not among the most frequent"
 
 FILE_DIGITS = 7  # a file's number as text of fixed width, so that text order is numeric order
+
+MEMORY_LIMIT = "2GiB"  # of DuckDB; what needs more goes to temporary files
+CSV_OPTIONS: dict[str, Any] = {  # of DuckDB's read_csv
+    "delim": "\t",
+    "header": False,
+    "quote": "",
+    "escape": "",
+    "nullstr": "\x01",  # an empty cell is an empty text; null means that the row is too short
+    "null_padding": True,
+    "strict_mode": False,  # a row with too many columns is no error
+    "ignore_errors": True,
+    "store_rejects": True,  # rows that are not UTF-8 or far too long
+    "rejects_limit": 0,
+    "filename": True,
+}
+_POLL_SECONDS = 0.1
+
+
+def run_on_duckdb(
+    plain: list[Path],
+    event_format: EventFormat,
+    recipe: EventRecipe,
+    names: Mapping[str, str],
+    folder: Path,
+    progress: Progress | None,
+) -> pl.DataFrame:
+    """Return the table of `facts_and_drops` and of the rows that DuckDB could not read; spill to `folder`."""
+    config: dict[str, Any] = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}
+    with duckdb.connect(config=config) as connection:
+        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        backend = ibis.duckdb.from_connection(connection)
+        paths = [str(path.absolute()) for path in plain]
+        columns = dict.fromkeys(column_names(event_format), "string")
+        lines = backend.read_csv([glob.escape(path) for path in paths], columns=columns, **CSV_OPTIONS)
+        expression = facts_and_drops(lines, event_format, recipe, paths, names)
+        size = sum(path.stat().st_size for path in plain)
+        with ThreadPoolExecutor(1) as pool:
+            table = _wait(pool.submit(expression.to_polars), connection, size, progress)
+        return pl.concat([table, _rejected(backend)], how="diagonal_relaxed")
+
+
+def _wait(
+    running: Future[pl.DataFrame], connection: duckdb.DuckDBPyConnection, size: int, progress: Progress | None
+) -> pl.DataFrame:
+    """Return the result of a query, report its progress, and stop it when this thread is interrupted."""
+    done = 0
+    while True:
+        try:
+            table = running.result(_POLL_SECONDS)
+        except NotYetError:
+            done = max(done, int(size * connection.query_progress() / 100))
+            if progress is not None:
+                progress(done, size)
+        except BaseException:
+            connection.interrupt()
+            raise
+        else:
+            if progress is not None:
+                progress(size, size)
+            return table
+
+
+def _rejected(backend: Any) -> pl.DataFrame:
+    """Count the rows that DuckDB could not read, by reason: (reason, rows)."""
+    errors = backend.table("reject_errors")
+    lines = errors.group_by("file_id", "line_byte_position").agg(
+        reason=(errors.error_type == "INVALID ENCODING").any().ifelse(BAD_TEXT, MALFORMED)
+    )
+    return lines.group_by("reason").agg(rows=lines.count()).to_polars()
 
 
 def column_names(event_format: EventFormat) -> list[str]:
@@ -54,8 +126,6 @@ def facts_and_drops(
     Columns of the result: `reason` (null for facts), `fact` (subject, predicate, object and time bin, joined by
     tabs), `rows` (input rows) and `events` (distinct event ids).
     """
-    import ibis
-
     lines = lines.join(_file_numbers(files), "filename")
     if event_format.header is not None:
         lines = lines.filter(lines.c0 != event_format.header)
@@ -88,16 +158,12 @@ def facts_and_drops(
 
 
 def _file_numbers(files: Sequence[str]) -> ir.Table:
-    import ibis
-
     numbers = [f"{number:0{FILE_DIGITS}d}" for number in range(len(files))]
     return ibis.memtable(pl.DataFrame({"filename": list(files), "file": numbers}))
 
 
 def _has_width(lines: ir.Table, event_format: EventFormat) -> ir.BooleanValue:
     """True where a row has one of the allowed numbers of columns."""
-    import ibis
-
     return ibis.or_(*(lines[f"c{width - 1}"].notnull() & lines[f"c{width}"].isnull() for width in event_format.widths))
 
 
@@ -115,8 +181,6 @@ def _actor(text: Any, recipe: EventRecipe) -> ir.StringValue:
 
 def _date(text: Any) -> ir.DateValue:
     """Return the date of YYYYMMDD or YYYY-MM-DD, or null."""
-    import ibis
-
     with_dashes = ibis.literal("-").join([text.substr(0, 4), text.substr(4, 2), text.substr(6, 2)])
     in_calendar = text > "0001"  # the first year of the calendar
     iso = ibis.cases(
@@ -149,8 +213,6 @@ def _cameo_code(lines: ir.Table, event_format: EventFormat) -> ir.StringValue:
     The root column decides where there is one. Without it, a code has at least three digits and its first two are
     a root: 42 is 042, and 311 is 0311.
     """
-    import ibis
-
     code = lines[f"c{event_format.code}"]
     padded = "0" + code
     if event_format.root is None:
@@ -166,8 +228,6 @@ def _cameo_code(lines: ir.Table, event_format: EventFormat) -> ir.StringValue:
 
 def _with_names(lines: ir.Table, event_format: EventFormat, names: Mapping[str, str]) -> ir.Table:
     """Add the column `code_name`, the name of the row's CAMEO code; null if it has none."""
-    import ibis
-
     columns = {"whole_code": list(names), "code_name": list(names.values())}
     table = ibis.memtable(pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)))
     return lines.mutate(whole_code=_cameo_code(lines, event_format)).left_join(table, "whole_code")
@@ -175,8 +235,6 @@ def _with_names(lines: ir.Table, event_format: EventFormat, names: Mapping[str, 
 
 def _reason(parsed: ir.Table, recipe: EventRecipe) -> ir.StringValue:
     """Return why a row is dropped, or null if it is kept."""
-    import ibis
-
     branches = [
         (~parsed.has_width, MALFORMED),
         ((parsed.subject == "") | (parsed.object == ""), NO_ACTOR),
