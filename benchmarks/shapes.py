@@ -13,7 +13,7 @@ from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary
 from recollect.graph.seeds import seeded
 from recollect.graph.times import TimeAxis
 from recollect.io.datasets import dataset, find_dataset
-from recollect.io.datasets.fetch import locate
+from recollect.io.datasets.download import locate
 
 # the k-th most frequent id has weight (k + shift)^−power: as icews-500 and gdelt2012-countries have it, where the first
 # of 500 entities is in 6.5 % of all facts and the 100th in 0.2 %, and the busiest day has a third more than the median

@@ -1,4 +1,4 @@
-"""Named datasets: every form read from a small file of that form, views, aggregates; the real ones by their counts."""
+"""Named datasets: every file format from a small example, views, aggregates, and the sizes of the real ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from recollect.graph.describe import describe
 from recollect.graph.facts import Vocabulary
 from recollect.io.datasets import DATASETS
 from recollect.io.datasets.derived import VIEWS, country_of
-from recollect.io.datasets.fetch import File, blob_sha1
-from recollect.io.datasets.published import PUBLISHED, Dataset
+from recollect.io.datasets.download import File, blob_sha1
+from recollect.io.datasets.registry import PUBLISHED, Dataset
 
 
 def labelled(graph, split=None):
@@ -34,7 +34,7 @@ def write_splits(folder: Path, **parts: str) -> dict[str, Path]:
     return {name: folder / f"{name}.txt" for name in parts}
 
 
-def test_every_entry_tells_what_it_is():
+def test_every_entry_has_a_description_and_a_checksum():
     for name, entry in DATASETS.items():
         assert entry.about
         assert entry.licence
@@ -47,7 +47,7 @@ def test_every_entry_tells_what_it_is():
     assert all(paths[file.path] == file for entry in DATASETS.values() for file in entry.files.values())
 
 
-def test_gdelt500_form(tmp_path):
+def test_read_gdelt500(tmp_path):
     paths = write_splits(
         tmp_path, train="12\t3\t40\t2015-04-01\n", valid="1\t2\t3\t2015-04-02\n", test="1\t2\t3\t2016-03-31\n"
     )
@@ -56,7 +56,7 @@ def test_gdelt500_form(tmp_path):
     assert labelled(graph, "test") == {("1", "2", "3", "2016-03-31")}
 
 
-def test_icews_500_form(tmp_path):
+def test_read_ids_and_hours(tmp_path):
     paths = write_splits(
         tmp_path, train="2\t8\t26\t0\t0\n2\t8\t26\t0\t0\n", valid="1\t2\t3\t48\t0\n", test="1\t2\t3\t72\t0\n"
     )
@@ -65,7 +65,7 @@ def test_icews_500_form(tmp_path):
     assert (graph.rows["train"], len(graph.split("train")), graph.duplicates) == (2, 1, 1)
 
 
-def test_counted_form(tmp_path):
+def test_read_counts(tmp_path):
     (tmp_path / "c.tsv").write_text("AFG\t11\tAUL\t2001-08\t1\nAFG\t11\tAUL\t2001-10\t5\n")
     graph = PUBLISHED["icews-country-month"].make({"train": tmp_path / "c.tsv"})
     assert graph.split("train").weight is None
@@ -88,7 +88,7 @@ INTERVALS = {
 
 
 @pytest.mark.parametrize("maps", [True, False])
-def test_interval_form(tmp_path, maps):
+def test_read_intervals(tmp_path, maps):
     paths = write_splits(tmp_path, **INTERVALS)
     a, b, c, p, q = ("A", "B", "C", "P", "Q") if maps else ("0", "1", "2", "0", "1")
     if maps:
@@ -113,14 +113,14 @@ def test_interval_form(tmp_path, maps):
     assert graph.duplicates == 2
 
 
-def test_interval_files_of_another_width(tmp_path):
+def test_interval_files_of_another_width_are_refused(tmp_path):
     paths = write_splits(tmp_path, **INTERVALS)
     paths["valid"].write_text("0\t0\t1\t2003\n")
     with pytest.raises(UserError, match=r"valid\.txt: wanted 5 tab-separated columns"):
         PUBLISHED["yago11k"].make(paths)
 
 
-def test_matlab_form(tmp_path):
+def test_read_matlab_file(tmp_path):
     ids = np.empty((1, 4), object)
     ids[0, :] = [np.array([[x] for x in column], np.uint8) for column in ([1, 2, 2], [2, 1, 2], [1, 20, 4], [1, 2, 3])]
     dates = np.array(["2012-01-01", "2012-01-08", "2012-01-15", "2012-01-22"])
@@ -137,7 +137,7 @@ def test_matlab_form(tmp_path):
         PUBLISHED["gdelt2012-countries"].make({"train": tmp_path / "bad.mat"})
 
 
-def test_numpy_form(tmp_path):
+def test_read_numpy_archive(tmp_path):
     counts = np.zeros((2, 2, 3, 14), np.int32)
     counts[0, 1, 2, 13], counts[1, 0, 0, 0] = 7, 1
     np.savez(tmp_path / "y.npz", Y=counts, actors=np.array(["United States", "Curaçao"]))
@@ -196,7 +196,7 @@ def test_views_and_names(monkeypatch, tmp_path):
         dataset("tiny", x=1)
 
 
-def test_another_variant_is_refused_by_what_it_is(monkeypatch, tmp_path):
+def test_another_variant_is_refused_and_named(monkeypatch, tmp_path):
     given_dataset(monkeypatch, tmp_path)
     (tmp_path / "tiny" / "t.txt").write_text("".join(f"{i}\t3\t7\t{24 * i}\n" for i in range(74_845)))
     with pytest.raises(
@@ -232,7 +232,7 @@ def test_aggregate_of_weights_and_steps():
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("options", "complaint"),
     [
         ({"grain": "day"}, "months cannot be told by day; choose a coarser grain than month"),
         ({"grain": "decade"}, "unknown grain 'decade'; choose one of year, month"),
@@ -242,9 +242,9 @@ def test_aggregate_of_weights_and_steps():
         ({"entities": {}}, "no fact of world is left"),
     ],
 )
-def test_aggregates_that_cannot_be(small_world, told, complaint):
+def test_impossible_aggregates_are_refused(small_world, options, complaint):
     with pytest.raises(UserError, match=complaint):
-        aggregate(small_world, **told)
+        aggregate(small_world, **options)
 
 
 def test_countries_of_entities():
@@ -305,7 +305,7 @@ def test_show_tells_true_from_false(run):
     assert "False" in run("data", "show", "world/current")[1]
 
 
-def test_a_name_comes_before_a_folder(run, tmp_path, monkeypatch):
+def test_a_dataset_name_comes_before_a_folder(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "world").mkdir()
     (tmp_path / "world" / "train.txt").write_text("a\tp\tb\t2014-01-01\n")
@@ -313,7 +313,7 @@ def test_a_name_comes_before_a_folder(run, tmp_path, monkeypatch):
     assert json.loads(run("data", "show", "./world", "--json")[1])["entities"] == 2
 
 
-def test_a_data_folder_that_is_none(run, monkeypatch, tmp_path):
+def test_a_missing_data_folder_is_reported(run, monkeypatch, tmp_path):
     monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path / "nowhere"))
     code, _, err = run("data", "show", "icews14")
     assert code == 2
@@ -321,7 +321,7 @@ def test_a_data_folder_that_is_none(run, monkeypatch, tmp_path):
     assert run("data", "list")[0] == 0
 
 
-def test_output_that_cannot_show_a_label():
+def test_show_survives_an_ascii_terminal():
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "recollect", "data", "show", "world"]
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
@@ -394,7 +394,7 @@ def test_builds_that_are_refused(run, tmp_path, words, complaint):
     assert not (tmp_path / "g").exists()
 
 
-def test_nothing_is_replaced_unasked(run, tmp_path):
+def test_nothing_is_replaced_without_force(run, tmp_path):
     (tmp_path / "g").mkdir()
     (tmp_path / "g" / "precious").write_text("x")
     (tmp_path / "x.tab").write_text("not even looked at")
@@ -433,7 +433,7 @@ HERE = (
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_real_counts(real_data, run, name):
+def test_real_datasets_have_the_published_sizes(real_data, run, name):
     code, out, err = run("data", "show", name, "--json")
     assert code == 0, err
     shown = json.loads(out)
@@ -446,7 +446,7 @@ def test_real_counts(real_data, run, name):
         assert shown["facts"] == shown["rows"]
 
 
-def test_readme_counts_are_the_entries(real_data):
+def test_sizes_in_the_data_folders_readme_equal_the_registry(real_data):
     """The table of the data folder, parsed, against the registry."""
     text = (real_data / "README.md").read_text(encoding="utf-8")
     folders = {file.path.split("/")[0]: entry for entry in PUBLISHED.values() for file in entry.files.values()}

@@ -15,8 +15,8 @@ from recollect.graph.describe import describe, sparkline
 from recollect.graph.facts import EpisodicGraph
 from recollect.io.datasets import DATASETS, dataset, find_dataset
 from recollect.io.datasets.derived import VIEWS
-from recollect.io.datasets.fetch import fetch, locate
-from recollect.io.datasets.published import CAMEO, Dataset
+from recollect.io.datasets.download import fetch, locate
+from recollect.io.datasets.registry import CAMEO, Dataset
 from recollect.io.events import EventRecipe, event_files, read_events
 from recollect.io.events.cameo import code_names
 from recollect.io.exchange import FORMATS, check_format, is_export, write_graph

@@ -1,4 +1,4 @@
-"""Datasets derived from published ones by named recipes: the paper's country tensor, and views of any graph."""
+"""Datasets computed from published ones: the paper's country tensor, and the views of any graph."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from dataclasses import replace
 
 from recollect.graph.episodes import aggregate, current, ends, most_frequent, rare, starts
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
-from recollect.io.datasets.published import CAMEO, PUBLISHED, Dataset, Paths
+from recollect.io.datasets.readers import Paths
+from recollect.io.datasets.registry import CAMEO, PUBLISHED, Dataset
 from recollect.io.events.cameo import name_roots
 
 _PLACE = re.compile(r"\(([^()]*)\)$")
 
 
 def country_of(entities: Vocabulary) -> dict[str, str]:
-    """The country or region of every entity that has one: `Role (X)` belongs to X, and so does X itself.
+    """Return the country or region of every entity that has one: `Role (X)` belongs to X, and so does X itself.
 
     >>> country_of(Vocabulary.of("entity", ["Police (India)", "India", "Barack Obama"]))
     {'India': 'India', 'Police (India)': 'India'}
     """
-    places = {label: match[1] for label in entities.labels if (match := _PLACE.search(label))}
-    regions = set(places.values())
-    return {label: places.get(label, label) for label in entities.labels if label in places or label in regions}
+    places: dict[str, str] = {}
+    for label in entities.labels:
+        match = _PLACE.search(label)
+        if match:
+            places[label] = match[1]
+    itself = {region: region for region in set(places.values()) & set(entities.labels)}
+    return dict(sorted((itself | places).items()))
 
 
 def _icews_countries(paths: Paths, counts: bool = False) -> EpisodicGraph:
-    """ICEWS by country, CAMEO root and month in the paper's shape: 258 countries and regions × 20 × 72."""
+    """Return ICEWS by country, CAMEO root and month in the paper's shape: 258 countries and regions × 20 × 72."""
     graph = PUBLISHED["icews05-15"].make({role: path for role, path in paths.items() if role != "cameo"})
     roots = name_roots(paths["cameo"])
     graph = aggregate(
@@ -54,11 +59,16 @@ DERIVED: dict[str, Dataset] = {
 }
 
 
-def _view(make: Callable[[EpisodicGraph], Facts]) -> Callable[[EpisodicGraph], EpisodicGraph]:
-    return lambda graph: replace(graph, splits={"train": make(graph)}, duplicates=0, rows={}, dropped={})
+def _view(select: Callable[[EpisodicGraph], Facts]) -> Callable[[EpisodicGraph], EpisodicGraph]:
+    """Return a function from a graph to the unsplit graph of some of its facts."""
+
+    def view(graph: EpisodicGraph) -> EpisodicGraph:
+        return replace(graph, splits={"train": select(graph)}, duplicates=0, rows={}, dropped={})
+
+    return view
 
 
-# of any dataset, as in icews-countries/starts
+# views of any dataset, as in icews-countries/starts
 VIEWS: dict[str, Callable[[EpisodicGraph], EpisodicGraph]] = {
     "rare": _view(rare),
     "starts": _view(starts),

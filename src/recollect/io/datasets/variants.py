@@ -1,4 +1,4 @@
-"""What a published file is, told by its content: the same dataset goes round in many splits under one name."""
+"""Recognise which published variant of a dataset a file is: several splits circulate under one name."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ _OPENINGS = {  # in lower case
     b"<html": "a web page",
     b"version https://git-lfs": "a Git LFS pointer",
 }
-_CHUNK = 1 << 16
-_DATE, _NUMBER = re.compile(rb'"?-?[\d#]{1,4}-[\d#]{2}-[\d#]{2}'), re.compile(rb"\d{1,18}")
+_CHUNK = 1 << 16  # bytes
+_SAMPLE_ROWS = 1000
+_DATE = re.compile(rb'"?-?[\d#]{1,4}-[\d#]{2}-[\d#]{2}')
+_NUMBER = re.compile(rb"\d{1,18}")
 
 
 def variant(path: Path, wanted: int | None = None) -> str:
-    """What a file that is not the expected one is, in words; `wanted` is the expected number of rows, if known.
+    """Describe a file that is not the expected one; `wanted` is the expected number of rows, if known.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
@@ -50,31 +52,35 @@ def variant(path: Path, wanted: int | None = None) -> str:
     rows = count_rows(path)
     if rows == wanted:
         return f"{_describe(path)}, the right number of rows but other bytes (edited, or other line ends)"
-    like = published(rows)
+    like = published_split(rows)
     return f"{_describe(path)}, like {like}" if like else _describe(path)
 
 
 def _describe(path: Path) -> str:
-    """What a file holds, as its bytes tell."""
+    """Describe the content of a file: kind of archive, or rows, columns and kinds of labels."""
     with path.open("rb") as opened:
         head = opened.read(_CHUNK)
     if not head:
         return "nothing"
-    kinds = [kind for opening, kind in _OPENINGS.items() if head.lstrip().lower().startswith(opening)]
-    if kinds or b"\0" in head:
-        return f"{(kinds or ['binary data'])[0]} of {path.stat().st_size:,} bytes"
-    rows, mark = count_rows(path), b"\t" if b"\t" in head else b","
+    for opening, kind in _OPENINGS.items():
+        if head.lstrip().lower().startswith(opening):
+            return f"{kind} of {path.stat().st_size:,} bytes"
+    if b"\0" in head:
+        return f"binary data of {path.stat().st_size:,} bytes"
+    rows = count_rows(path)
+    separator = b"\t" if b"\t" in head else b","
     with path.open("rb") as opened:
         lines = iter(partial(opened.readline, _CHUNK), b"")
-        sample = [line.rstrip(b"\r\n").split(mark) for line in islice(lines, 0, rows, max(1, rows // 1000))]
+        chosen = islice(lines, 0, rows, max(1, rows // _SAMPLE_ROWS))
+        sample = [line.rstrip(b"\r\n").split(separator) for line in chosen]
     widths = sorted({len(row) for row in sample})
-    columns = f"{widths[0]} to {widths[-1]} columns" if len(widths) > 1 else _many(widths[0], "column")
+    columns = f"{widths[0]} to {widths[-1]} columns" if len(widths) > 1 else _plural(widths[0], "column")
     line_ends = ", with Windows line ends" if b"\r\n" in head else ""
-    return f"{_many(rows, 'row')} of {columns}{_kinds(sample)}{line_ends}"
+    return f"{_plural(rows, 'row')} of {columns}{_label_kinds(sample)}{line_ends}"
 
 
-def _kinds(sample: list[list[bytes]]) -> str:
-    """Whether facts are told in ids or names, and their times in dates, hours or ordinals."""
+def _label_kinds(sample: list[list[bytes]]) -> str:
+    """Return whether labels are ids or names, and times dates, hours or ordinals; empty if there are no facts."""
     if not all(len(row) > 2 for row in sample):
         return ""
     labels = "ids" if all(_NUMBER.fullmatch(label) for row in sample for label in row[:3]) else "names"
@@ -89,7 +95,7 @@ def _kinds(sample: list[list[bytes]]) -> str:
 
 
 def count_rows(path: Path) -> int:
-    """The number of lines; the last may lack its end."""
+    """Return the number of lines; the last may lack its line end."""
     rows, last = 0, b"\n"
     with path.open("rb") as opened:
         while chunk := opened.read(_CHUNK):
@@ -97,14 +103,14 @@ def count_rows(path: Path) -> int:
     return rows + (last != b"\n")
 
 
-def published(rows: int | None) -> str:
-    """The published split that has so many rows, if any."""
+def published_split(rows: int) -> str:
+    """Return the published split that has so many rows; empty if there is none."""
     for name, counts in VARIANTS.items():
-        if rows is not None and rows in counts:
-            splits = [split for split, count in zip(SPLITS, counts, strict=True) if count == rows]
+        splits = [split for split, count in zip(SPLITS, counts, strict=True) if count == rows]
+        if splits:
             return f"{name} ({' or '.join(splits)})"
     return ""
 
 
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + "s" * (count != 1)
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
