@@ -1,7 +1,7 @@
-"""Raw events into a country-day graph: rows per second and peak memory, beside pandas on a part of the same files.
+"""Raw events into a country-day graph: rows per second and peak memory, next to pandas on a part of the same files.
 
-The rows are GDELT's: actors, events and places of the real sample, recombined, with new ids and dates; one in
-ten thousand is cut short, one in a thousand repeats an event. Needs RECOLLECT_DATA and about 8 GB of disk.
+The rows have the shape of GDELT: actors, events and places of the real sample, recombined, with new ids and dates. One
+in ten thousand is cut short and one in a thousand repeats an event id. Needs RECOLLECT_DATA and about 8 GB of disk.
 
     RECOLLECT_DATA=… python benchmarks/events.py [--rows 20000000] [--json]
 """
@@ -20,16 +20,16 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date, timedelta
-from functools import partial
 from pathlib import Path
 
 PART = 1_000_000
+ROUNDS = 5
 SAMPLE = "gdelt-raw/20191024143000.export.CSV"
-PANDAS = {
-    "pandas": {"dtype": {28: str}},  # codes keep their leading zeros, so the facts are the same
-    "pandas, types guessed": {},  # codes lose them
-    "pandas, all text": {"dtype": str},
-}
+PANDAS = (
+    "pandas",  # the same facts: codes with leading zeros, rows of the right width, every event id once
+    "pandas, facts only",  # codes with leading zeros, but broken rows and repeated ids are counted
+    "pandas, types guessed",  # the same, and codes lose their leading zeros
+)
 
 
 def write_part(sample: Path, path: Path, first: int, rows: int) -> None:
@@ -57,10 +57,10 @@ def first_rows(pattern: str) -> bytes:
 
 
 def ours(pattern: str) -> dict[str, object]:
-    """Build the graph; figures of this process alone."""
+    """Build the graph and return rows, seconds and the row accounting."""
     from recollect.io.events import read_events
 
-    with tempfile.TemporaryDirectory() as folder:  # as imports, what is loaded at first use is not timed
+    with tempfile.TemporaryDirectory() as folder:  # imports at first use are not timed
         few = Path(folder) / "few.CSV"
         few.write_bytes(first_rows(pattern))
         read_events([few])
@@ -81,20 +81,37 @@ def ours(pattern: str) -> dict[str, object]:
 
 
 def pandas(path: str, name: str) -> dict[str, object]:
-    """Plain pandas: the needed columns, and a groupby."""
+    """Count facts of one file with pandas and return rows and seconds."""
+    count_with_pandas(path, name, nrows=1000)  # not timed: first use
+    began = time.perf_counter()
+    rows, facts = count_with_pandas(path, name)
+    return {"rows": rows, "seconds": time.perf_counter() - began, "facts": facts}
+
+
+def count_with_pandas(path: str, name: str, nrows: int | None = None) -> tuple[int, int]:
+    """Return the number of rows and of distinct (subject, predicate, object, date)."""
     import pandas as pd
 
-    read = partial(pd.read_csv, sep="\t", header=None, usecols=[0, 1, 7, 17, 28], names=range(61), **PANDAS[name])
-    read(path, on_bad_lines="skip", nrows=1000).groupby([7, 28, 17, 1]).size()  # not timed: first use
-    began = time.perf_counter()
-    frame = read(path, on_bad_lines="skip")
-    facts = frame.groupby([7, 28, 17, 1]).size()
-    return {"rows": len(frame), "seconds": time.perf_counter() - began, "facts": len(facts)}
+    columns = [0, 1, 7, 17, 28] + ([60] if name == "pandas" else [])
+    frame = pd.read_csv(
+        path,
+        sep="\t",
+        header=None,
+        usecols=columns,
+        names=range(61),
+        dtype=None if name == "pandas, types guessed" else {28: str},
+        on_bad_lines="skip",
+        nrows=nrows,
+    )
+    rows = len(frame)
+    if name == "pandas":
+        frame = frame.dropna(subset=columns).drop_duplicates(0)
+    return rows, len(frame.groupby([7, 28, 17, 1]).size())
 
 
 def measured(*words: str) -> dict[str, object]:
-    """Run a piece of this file in a process of its own: what it says, and its peak memory."""
-    done = subprocess.run([sys.executable, __file__, "--piece", *words], capture_output=True, text=True, check=True)
+    """Run one contender in its own process and return its result and peak memory."""
+    done = subprocess.run([sys.executable, __file__, "--contender", *words], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -102,10 +119,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--piece", nargs="+", help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.piece:
-        name, *rest = told.piece
+    parser.add_argument("--contender", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.contender:
+        name, *rest = options.contender
         result = ours(*rest) if name == "ours" else pandas(rest[0], name)
         print(json.dumps(result | {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
         return
@@ -114,21 +131,21 @@ def main() -> None:
     if not sample.is_file():
         sys.exit(f"{sample}: the real sample is not here; set RECOLLECT_DATA to a folder that holds it")
     with tempfile.TemporaryDirectory() as folder:
-        parts = [Path(folder) / f"{i:04d}.export.CSV" for i in range(-(-told.rows // PART))]
+        parts = [Path(folder) / f"{i:04d}.export.CSV" for i in range(-(-options.rows // PART))]
         with ProcessPoolExecutor() as pool:
             jobs = [
-                pool.submit(write_part, sample, path, 10**9 + i * PART, min(PART, told.rows - i * PART))
+                pool.submit(write_part, sample, path, 10**9 + i * PART, min(PART, options.rows - i * PART))
                 for i, path in enumerate(parts)
             ]
             for job in jobs:
                 job.result()
         size = sum(path.stat().st_size for path in parts)
-        os.sync()  # or the writing would go on beside what is measured
+        os.sync()  # writing must not go on during the measurement
         pattern, part = f"{folder}/*.export.CSV", str(parts[0])
         runs = {name: [] for name in ("ours", *PANDAS)}
-        for turn in range(6):  # interleaved: the machine's mood is shared
+        for turn in range(1 + ROUNDS):  # in turns: other load of the machine hits all contenders
             each = {"ours": measured("ours", pattern)} | {name: measured(name, part) for name in PANDAS}
-            if turn:  # the first compiles the kernel and finds new files; for none of the contenders it counts
+            if turn:  # the first round fills the page cache
                 for name, run in each.items():
                     runs[name].append(run)
     speed = {name: statistics.median(run["rows"] / run["seconds"] for run in each) for name, each in runs.items()}
@@ -148,7 +165,7 @@ def main() -> None:
         },
         "peak_mib": max(run["peak_mib"] for run in runs["ours"]),
     }
-    if told.json:
+    if options.json:
         print(json.dumps(report))
         return
     print(f"{report['rows']:,} rows, {size / 1e9:.1f} GB -> {report['facts']:,} facts {report['sizes']}")

@@ -14,7 +14,7 @@ import polars as pl
 import torch
 
 from recollect.errors import UserError
-from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, in_order
+from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, sort_facts
 from recollect.graph.times import TimeAxis, time_bin
 from recollect.io.assembly import Table, assemble
 from recollect.io.tables import read
@@ -183,5 +183,5 @@ def _graph_of_ids(
     s, p, o, t = ids.unbind(1)
     facts = Facts(Facts.from_columns(entity[s], predicate[p], entity[o], t).ids, None, weight)
     sizes = {**{kind: len(v) for kind, v in vocabularies.items()}, "time": len(times)}
-    graph = EpisodicGraph(vocabularies["entity"], vocabularies["predicate"], times, {"train": in_order(facts, sizes)})
+    graph = EpisodicGraph(vocabularies["entity"], vocabularies["predicate"], times, {"train": sort_facts(facts, sizes)})
     return replace(graph, rows={"train": len(facts)})

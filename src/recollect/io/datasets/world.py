@@ -1,8 +1,7 @@
-"""A small invented world over some years, simulated month by month: the embedded dataset.
+"""A synthetic dataset: a small world simulated month by month.
 
-Offices change hands, alliances, treaties and wars start and end, visits follow friendship. All of it
-hangs together through hidden blocs and rivalries, so that what is withheld can be inferred, and every
-state has a known start and end.
+Offices change hands; alliances, treaties and wars start and end; visits follow alliances. All depend on hidden blocs
+and their relations, so a model can infer held-out facts. Every fact has a known start and end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _TERM = {"President of": 48, "Foreign minister of": 30, "Ambassador of": 36}  # 
 
 @dataclass(frozen=True)
 class _State:
-    """Something that holds in [start, end), months from the beginning."""
+    """A fact that holds in months [start, end), counted from the first month."""
 
     subject: str
     predicate: str
@@ -40,7 +39,7 @@ class _State:
 
 
 def world(*, countries: int = 24, years: int = 10, seed: int = 0) -> EpisodicGraph:
-    """An invented world of `countries` over `years`, by month, split at random.
+    """Return a synthetic world of `countries` over `years`, by month, split at random.
 
     >>> graph = world(countries=6, years=2)
     >>> graph.times.labels[-1], "President of" in graph.predicates.labels
@@ -48,16 +47,19 @@ def world(*, countries: int = 24, years: int = 10, seed: int = 0) -> EpisodicGra
     """
     if not 4 <= countries <= 2000 or not 1 <= years <= 500:
         raise UserError(f"no world of {countries} countries and {years} years; wanted 4 to 2,000 and 1 to 500")
-    dice = _Dice(seed)
+    draw = _Random(seed)
     months = 12 * years
-    lands = dice.names("country", countries)
+    lands = draw.names("country", countries)
     blocs = max(2, countries // 6)
     bloc = {land: i % blocs for i, land in enumerate(lands)}
-    warmth = dice.warmth(blocs)
-    offices = [state for land in lands for state in _terms(land, months, dice)]
-    states = [*offices, *_relations(lands, bloc, warmth, months, dice)]
-    holder = {(s.object, month): s.subject for s in offices if s.predicate == "President of" for month in _span(s)}
-    states += _visits(states, holder, months, dice)
+    affinity = draw.affinity(blocs)
+    offices = [state for land in lands for state in _terms(land, months, draw)]
+    states = [*offices, *_relations(lands, bloc, affinity, months, draw)]
+    presidents: dict[tuple[str, int], str] = {}  # (country, month) -> person
+    for state in offices:
+        if state.predicate == "President of":
+            presidents |= {(state.object, month): state.subject for month in _span(state)}
+    states += _visits(states, presidents, draw)
     frame = pl.DataFrame(
         {
             "subject": [s.subject for s in states],
@@ -71,57 +73,59 @@ def world(*, countries: int = 24, years: int = 10, seed: int = 0) -> EpisodicGra
     return split_randomly(assemble({"train": table}, grain="month", name="world"), seed=seed)
 
 
-def _terms(land: str, months: int, dice: _Dice) -> Iterator[_State]:
-    """Every office of a country, held by one person after another, without a gap."""
-    people = dice.names("person", 2 + months // 12)
+def _terms(land: str, months: int, draw: _Random) -> Iterator[_State]:
+    """Yield the terms of every office of a country: one person after another, without a gap."""
+    people = draw.names("person", 2 + months // 12)
     for office in _OFFICES:
-        at, person = 0, dice.pick(people)
+        at, person = 0, draw.pick(people)
         while at < months:
-            end = min(months, at + dice.between(_TERM[office] // 3, _TERM[office]))
+            end = min(months, at + draw.between(_TERM[office] // 3, _TERM[office]))
             yield _State(person, office, land, at, end)
-            at, person = end, dice.pick([p for p in people if p != person])
+            at, person = end, draw.pick([p for p in people if p != person])
 
 
 def _relations(
-    lands: list[str], bloc: dict[str, int], warmth: list[list[float]], months: int, dice: _Dice
+    lands: list[str], bloc: dict[str, int], affinity: list[list[float]], months: int, draw: _Random
 ) -> Iterator[_State]:
-    """Alliances, treaties, trade and wars between countries, as warm as their blocs are to each other."""
+    """Yield alliances, treaties, trade, sanctions and wars; their probability depends on the two blocs."""
     for i, a in enumerate(lands):
         for b in lands[i + 1 :]:
-            warm = warmth[bloc[a]][bloc[b]]
+            friendly = affinity[bloc[a]][bloc[b]]
             for predicate, chance, length in (
-                ("Allied with", max(0.0, warm) ** 2, 60),
-                ("Treaty with", max(0.0, warm), 36),
-                ("Trades with", 0.3 + 0.5 * warm, 24),
-                ("Sanctions", max(0.0, -warm), 18),
-                ("At war with", max(0.0, -warm) ** 2, 12),
+                ("Allied with", max(0.0, friendly) ** 2, 60),
+                ("Treaty with", max(0.0, friendly), 36),
+                ("Trades with", 0.3 + 0.5 * friendly, 24),
+                ("Sanctions", max(0.0, -friendly), 18),
+                ("At war with", max(0.0, -friendly) ** 2, 12),
             ):
-                for state in _spells(predicate, a, b, chance, length, months, dice):
+                for state in _periods(predicate, a, b, chance, length, months, draw):
                     yield state
-                    if predicate != "Sanctions":  # the others hold both ways
+                    if predicate != "Sanctions":  # the others are symmetric
                         yield _State(b, predicate, a, state.start, state.end)
 
 
-def _spells(predicate: str, a: str, b: str, chance: float, length: int, months: int, dice: _Dice) -> Iterator[_State]:
-    """Spells of a state: `chance` is the share of pairs that ever have it; between two lies a pause."""
-    if not dice.chance(chance):
+def _periods(
+    predicate: str, a: str, b: str, chance: float, length: int, months: int, draw: _Random
+) -> Iterator[_State]:
+    """Yield the periods of a relation; a pair has the relation at all with probability `chance`."""
+    if not draw.chance(chance):
         return
-    at = dice.between(0, months // 2)
+    at = draw.between(0, months // 2)
     while at < months:
-        end = min(months, at + dice.between(length // 3, length))
+        end = min(months, at + draw.between(length // 3, length))
         yield _State(a, predicate, b, at, end)
-        at = end + dice.between(length, 3 * length)
+        at = end + draw.between(length, 3 * length)
 
 
-def _visits(states: list[_State], holder: dict[tuple[str, int], str], months: int, dice: _Dice) -> Iterator[_State]:
-    """Presidents visit allies and treaty partners, and condemn those their country sanctions or fights."""
+def _visits(states: list[_State], presidents: dict[tuple[str, int], str], draw: _Random) -> Iterator[_State]:
+    """Yield visits of presidents to allies and treaty partners, and condemnations of sanctioned or enemy countries."""
     kinds = {"Allied with": "Visits", "Treaty with": "Visits", "Sanctions": "Condemns", "At war with": "Condemns"}
     for state in states:
         if state.predicate not in kinds:
             continue
         for month in _span(state):
-            if dice.chance(0.12):
-                yield _State(holder[state.subject, month], kinds[state.predicate], state.object, month, month + 1)
+            if draw.chance(0.12):
+                yield _State(presidents[state.subject, month], kinds[state.predicate], state.object, month, month + 1)
 
 
 def _span(state: _State) -> range:
@@ -132,51 +136,52 @@ def _month(index: int) -> str:
     return f"{FIRST_YEAR + index // 12}-{index % 12 + 1:02d}"
 
 
-class _Dice:
-    """Draws from one seeded generator, a block at a time."""
+class _Random:
+    """Random draws from one seeded generator, buffered in blocks of 4,096."""
 
     def __init__(self, seed: int) -> None:
         self._generator = seeded(seed)
         self._block: list[float] = []
-        self._taken: set[str] = set()
+        self._used_names: set[str] = set()
 
-    def roll(self) -> float:
+    def uniform(self) -> float:
+        """Return a number from [0, 1)."""
         if not self._block:
             self._block = torch.rand(4096, generator=self._generator, dtype=torch.float64).tolist()
         return self._block.pop()
 
     def chance(self, p: float) -> bool:
-        return self.roll() < p
+        """Return True with probability p."""
+        return self.uniform() < p
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both included."""
-        return low + int(self.roll() * (high - low + 1))
+        """Return a whole number from `low` to `high`, both included."""
+        return low + int(self.uniform() * (high - low + 1))
 
     def pick(self, items: list[str] | tuple[str, ...]) -> str:
+        """Return one of the items."""
         return items[self.between(0, len(items) - 1)]
 
     def names(self, kind: str, count: int) -> list[str]:
-        """Pronounceable names, none used before."""
+        """Return `count` pronounceable names that were not returned before."""
         names: list[str] = []
         while len(names) < count:
             name = self._word()
-            name = (
-                f"{self._word()} {name}{self.pick(_ENDINGS[kind])}"
-                if kind == "person"
-                else name + self.pick(_ENDINGS[kind])
-            )
-            if name not in self._taken:
-                self._taken.add(name)
+            if kind == "person":
+                name = f"{self._word()} {name}"
+            name += self.pick(_ENDINGS[kind])
+            if name not in self._used_names:
+                self._used_names.add(name)
                 names.append(name)
         return names
 
-    def warmth(self, blocs: int) -> list[list[float]]:
-        """How blocs feel about each other, from −1 to 1: warm inside, anything outside."""
+    def affinity(self, blocs: int) -> list[list[float]]:
+        """Return a symmetric matrix in [−1, 1], (blocs, blocs): 0.9 on the diagonal, random elsewhere."""
         table = [[0.0] * blocs for _ in range(blocs)]
         for i in range(blocs):
             table[i][i] = 0.9
             for j in range(i):
-                table[i][j] = table[j][i] = self.roll() * 1.6 - 1.0
+                table[i][j] = table[j][i] = self.uniform() * 1.6 - 1.0
         return table
 
     def _word(self) -> str:

@@ -15,7 +15,7 @@ import polars as pl
 import torch
 
 from recollect.errors import UserError
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, in_order
+from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, sort_facts
 from recollect.graph.times import GRAINS, TimeAxis, check_limits
 from recollect.io.events.files import ICEWS, EventFormat, common_format, event_files, unpack
 
@@ -125,7 +125,7 @@ def _graph(table: pl.DataFrame, recipe: EventRecipe, event_format: EventFormat, 
         torch.from_numpy((facts["time"] - times.first).to_numpy(writable=True)),
     ).ids
     weight = facts["events"].cast(pl.Float32).to_torch() if recipe.counts else None
-    return replace(graph, splits={"train": in_order(Facts(ids, None, weight), graph.sizes)})
+    return replace(graph, splits={"train": sort_facts(Facts(ids, None, weight), graph.sizes)})
 
 
 def _label_columns(facts: pl.DataFrame) -> pl.DataFrame:
