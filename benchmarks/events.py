@@ -64,14 +64,15 @@ def ours(pattern: str) -> dict[str, object]:
         few = Path(folder) / "few.CSV"
         few.write_bytes(first_rows(pattern))
         read_events([few])
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     graph = read_events([pattern])
-    seconds = time.perf_counter() - began
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     rows = sum(graph.rows.values())
     assert rows == len(graph.facts) + graph.duplicates + sum(graph.dropped.values())
     return {
         "rows": rows,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "facts": len(graph.facts),
         "duplicates": graph.duplicates,
         "dropped": dict(graph.dropped),
@@ -83,9 +84,10 @@ def ours(pattern: str) -> dict[str, object]:
 def pandas(path: str, name: str) -> dict[str, object]:
     """Count facts of one file with pandas and return rows and seconds."""
     count_with_pandas(path, name, nrows=1000)  # not timed: first use
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     rows, facts = count_with_pandas(path, name)
-    return {"rows": rows, "seconds": time.perf_counter() - began, "facts": facts}
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    return {"rows": rows, "seconds": seconds, "cpu_seconds": cpu_seconds, "facts": facts}
 
 
 def count_with_pandas(path: str, name: str, nrows: int | None = None) -> tuple[int, int]:
@@ -149,6 +151,7 @@ def main() -> None:
                 for name, run in each.items():
                     runs[name].append(run)
     speed = {name: statistics.median(run["rows"] / run["seconds"] for run in each) for name, each in runs.items()}
+    per_cpu = {name: statistics.median(run["rows"] / run["cpu_seconds"] for run in each) for name, each in runs.items()}
     first = runs["ours"][0]
     assert len({run["fingerprint"] for run in runs["ours"]}) == 1, "the same files must give the same graph"
     report = {
@@ -159,6 +162,7 @@ def main() -> None:
         "dropped": first["dropped"],
         "sizes": first["sizes"],
         "rows_per_second": speed,
+        "rows_per_cpu_second": per_cpu,  # of one core: independent of other load on the machine
         "times_pandas": {name: speed["ours"] / speed[name] for name in PANDAS},
         "all_rows_per_second": {
             name: [round(run["rows"] / run["seconds"]) for run in each] for name, each in runs.items()
@@ -171,9 +175,8 @@ def main() -> None:
     print(f"{report['rows']:,} rows, {size / 1e9:.1f} GB -> {report['facts']:,} facts {report['sizes']}")
     print(f"dropped {report['dropped']}, duplicates {report['duplicates']:,}")
     for name, value in speed.items():
-        print(
-            f"{name:22} {value:12,.0f} rows/s" + ("" if name == "ours" else f"   ours is {speed['ours'] / value:.1f}×")
-        )
+        ratio = "" if name == "ours" else f"   ours is {speed['ours'] / value:.1f}×"
+        print(f"{name:22} {value:12,.0f} rows/s {per_cpu[name]:12,.0f} rows/CPU-s{ratio}")
     print(f"all runs {report['all_rows_per_second']}")
     print(f"peak memory {report['peak_mib']:,.0f} MiB")
 
