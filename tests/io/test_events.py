@@ -279,6 +279,20 @@ def test_a_file_name_with_glob_characters(tmp_path):
     assert read_events(path).rows == {"train": 1}
 
 
+def test_files_are_read_through_links_and_relative_paths(tmp_path, monkeypatch):
+    write(tmp_path / "a.csv", [gdelt(1)])
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
+    assert read_events(f"../{tmp_path.name}/link/a.csv").rows == {"train": 1}
+
+
+def test_too_little_memory_is_reported(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.csv", [gdelt(1)])
+    monkeypatch.setattr(query, "MEMORY_LIMIT", "1MB")
+    with pytest.raises(UserError, match=r"a\.csv and others: DuckDB stopped \(Out of Memory Error"):
+        read_events(path)
+
+
 @pytest.mark.parametrize("grain", ["year", "month", "week", "day"])
 def test_time_bins_are_those_of_the_time_axis(grain):
     import ibis

@@ -100,7 +100,7 @@ def data_fetch(
     names: Annotated[list[str], typer.Argument(help="Datasets.")],
     as_json: Json = False,
 ) -> None:
-    """Download the files of datasets into the cache, unless they are here; what was cut off goes on.
+    """Download the files of datasets into the cache, unless they are there already.
 
     Example: `recollect data fetch icews14 wikidata12k`
     """

@@ -17,6 +17,7 @@ import ibis
 import ibis.expr.types as ir
 import polars as pl
 
+from recollect.errors import UserError
 from recollect.graph.times import moment, time_bin
 from recollect.io.events.cameo import ROOTS
 from recollect.io.events.files import EventFormat
@@ -66,13 +67,19 @@ def run_on_duckdb(
     with duckdb.connect(config=config) as connection:
         connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
         backend = ibis.duckdb.from_connection(connection)
-        paths = [str(path.absolute()) for path in plain]
+        paths = [str(path.resolve()) for path in plain]
         columns = dict.fromkeys(column_names(event_format), "string")
         lines = backend.read_csv([glob.escape(path) for path in paths], columns=columns, **CSV_OPTIONS)
         expression = facts_and_drops(lines, event_format, recipe, paths, names)
         size = sum(path.stat().st_size for path in plain)
-        with ThreadPoolExecutor(1) as pool:
-            table = _wait(pool.submit(expression.to_polars), connection, size, progress)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                table = _wait(pool.submit(expression.to_polars), connection, size, progress)
+        except duckdb.Error as error:
+            why = str(error).partition("\n")[0]
+            raise UserError(
+                f"{paths[0]} and others: DuckDB stopped ({why}); give TMPDIR more room or fewer files"
+            ) from error
         return pl.concat([table, _rejected(backend)], how="diagonal_relaxed")
 
 
