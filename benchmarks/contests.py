@@ -34,7 +34,7 @@ from benchmarks.bounds import (
 )
 from benchmarks.shapes import Shape, graph_of
 from recollect.errors import UserError
-from recollect.evaluation.metrics import UNCALIBRATED
+from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, SLOT_NAMES, SLOTS, EpisodicGraph, Facts

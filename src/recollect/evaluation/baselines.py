@@ -1,8 +1,8 @@
-"""What any model must beat: the answer given most often before, or most often near the time asked for.
+"""Score answers by counting: frequency and recency, the baselines that any model must beat.
 
-    score(n) = Σ (1 + |t − τ|)^−decay    over the facts (s, p, n, τ) that were learned,
+    score(n) = Σ (1 + |t − τ|)^−decay    over the training facts (s, p, n, τ).
 
-and where that leaves ties, the same answers' frequency with the predicate, then at all.
+Ties are broken by the frequency of n with the predicate, then by its frequency in all facts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import KINDS, SLOTS, Facts, encode
 
 DECAYS = {"frequency": 0.0, "recency": 1.0}
-SECOND, THIRD = 1e-5, 1e-10  # far below the least that one fact can say before
+# weights of the two tie-breakers, which are shares up to 1: each is far below the least that one fact adds before it
+BY_PREDICATE, OVERALL = 1e-5, 1e-10
 
 
 class Baseline:
-    """Answers by counting; a scorer like a model, for the slots s p o t.
+    """A scorer for the slots s p o t that counts training facts.
 
     >>> facts = Facts.of([(0, 0, 1, 0), (0, 0, 1, 5), (0, 0, 2, 9)])
     >>> sizes = {"entity": 3, "predicate": 1, "time": 10}
@@ -30,45 +31,51 @@ class Baseline:
 
     def __init__(self, facts: Facts, sizes: Mapping[str, int], *, decay: float = 0.0) -> None:
         self.facts, self.sizes, self.decay = facts.true(), sizes, decay
-        self._sorted: dict[str, tuple[Tensor, Facts]] = {}
+        self._sorted: dict[str, tuple[Tensor, Facts]] = {}  # slot -> sorted keys (n,) and the facts in that order
+
+    def score(self, facts: Facts) -> Tensor:
+        """Return the score of each fact's object: (B,)."""
+        return self.score_against(facts, "o", facts.o[:, None])[:, 0]
 
     def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
-        """Entry (b, n) is the score of fact b with `slot` replaced by id n: (B, N)."""
-        rows, found = self._same(facts, slot)
+        """Return the score of fact b with `slot` replaced by candidate n: (B, N)."""
+        rows, found = self._matches(facts, slot)
         size = self.sizes[KINDS[slot]]
         scores = torch.zeros(len(facts), size, dtype=torch.float64)
         if slot == "t":
             scores.index_put_((rows, found.t), torch.ones(len(rows), dtype=torch.float64), accumulate=True)
-            scores = scores @ self._near(torch.arange(size)[:, None] - torch.arange(size))
+            scores = scores @ self._recency(torch.arange(size)[:, None] - torch.arange(size))
         else:
-            near = self._near(facts.t[rows] - found.t)
-            scores.index_put_((rows, found.column(slot)), near, accumulate=True)
-        usual = self._counts(slot)
+            recency = self._recency(facts.t[rows] - found.t)
+            scores.index_put_((rows, found.column(slot)), recency, accumulate=True)
         if slot != "p":
-            scores += SECOND * self._counts(slot, "p")[facts.p]
-        scores += THIRD * usual
+            scores += BY_PREDICATE * self._shares(slot, "p")[facts.p]
+        scores += OVERALL * self._shares(slot)
         if candidates is None:
             return scores
         return scores[:, candidates] if candidates.dim() == 1 else scores.gather(1, candidates)
 
-    def _near(self, apart: Tensor) -> Tensor:
-        return (1 + apart.abs().double()) ** -self.decay
+    def _recency(self, distance: Tensor) -> Tensor:
+        """Return (1 + |distance|)^−decay."""
+        return (1 + distance.abs().double()) ** -self.decay
 
-    def _same(self, facts: Facts, slot: str) -> tuple[Tensor, Facts]:
-        """Learned facts that agree with each fact in all but the slot and time, and which fact that is."""
+    def _matches(self, facts: Facts, slot: str) -> tuple[Tensor, Facts]:
+        """Return (rows, training facts): fact rows[m] and training fact m agree in all slots but `slot` and time."""
         others = SLOTS.replace(slot, "").replace("t", "")
         if slot not in self._sorted:
             keys, order = encode(self.facts, self.sizes, others).sort(stable=True)
             self._sorted[slot] = keys, self.facts[order]
-        keys, learned = self._sorted[slot]
+        keys, training = self._sorted[slot]
         wanted = encode(facts, self.sizes, others)
         rows, places = expand_ranges(torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True))
-        return rows, learned[places]
+        return rows, training[places]
 
-    def _counts(self, slot: str, by: str = "") -> Tensor:
-        """The share of all facts that have each id of a slot, by another slot if told."""
+    def _shares(self, slot: str, by: str = "") -> Tensor:
+        """Return the share of training facts with each id of a slot, (N,); with each id of slot `by` too, (M, N)."""
         size = self.sizes[KINDS[slot]]
+        codes = self.facts.column(slot)
+        if by:
+            codes = codes + size * self.facts.column(by)
         rows = self.sizes[KINDS[by]] if by else 1
-        codes = self.facts.column(slot) + (size * self.facts.column(by) if by else 0)
-        counts = torch.bincount(codes, minlength=rows * size).double() / (len(self.facts) + 1)
-        return counts.view(rows, size) if by else counts
+        shares = torch.bincount(codes, minlength=rows * size).double() / (len(self.facts) + 1)
+        return shares.view(rows, size) if by else shares

@@ -1,89 +1,143 @@
-"""Ranks of true facts among all candidates of a slot, raw and filtered, in bounded memory.
+"""Rank true facts among all candidates of a slot, raw and filtered, in bounded memory.
 
-rank = 1 + #greater + ½ #ties among the others. The true score is read from the same matrix as the
-candidates'; the filter subtracts what it removes, found as coordinates, so no query is looped over.
+rank = 1 + #greater + ½ #ties among the other candidates. The score of the true candidate is read from the same matrix
+as the scores of the others. The filter subtracts the known candidates from these counts, so there is no loop over
+queries.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from recollect.engine import one_thread, parallel_for, rank_counts
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts, check_ids, stable_sort
 
-TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # the share of ties that count as greater
-BYTES = 8 * 2**20  # of scores at a time: they stay in a processor's cache until they are counted
+TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # tie policy -> share of ties that count as greater
+SCORE_BYTES = 4 * 2**20  # scores per thread: a block that is counted while it is in a processor's cache
+QUERY_FACTS = 4096  # facts per call of `queries`: neighbours share work, and queries are small compared with scores
 
 
 class Scorer(Protocol):
-    """All that judging knows of a model."""
+    """Anything that can be ranked: scores of facts, and of facts with one slot replaced."""
 
-    def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor: ...
+    def score(self, facts: Facts) -> Tensor:
+        """Return the score of each fact: (B,)."""
+
+    def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
+        """Return the score of fact b with `slot` replaced by candidate n: (B, N) for all ids or ids (N,) or (B, N)."""
+
+
+@runtime_checkable
+class QueryScorer(Scorer, Protocol):
+    """A scorer whose scores are matrix products; several threads may call its methods at once."""
+
+    def queries(self, facts: Facts, slot: str) -> Tensor:
+        """Return rows (B, d) with score_against(facts, slot) = queries @ candidates(slot).T."""
+
+    def candidates(self, slot: str) -> Tensor | None:
+        """Return all candidates of a slot, (N, d); None if its scores are no such product."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How many others beat each fact, how many tie with it, and how many there are: (n,) each."""
+    """Counts of each fact's competitors: (n,) each."""
 
-    greater: Tensor
-    ties: Tensor
-    others: Tensor
+    greater: Tensor  # candidates with a greater score
+    ties: Tensor  # other candidates with the same score
+    others: Tensor  # other candidates
 
     def ranks(self, policy: str = "realistic") -> Tensor:
-        """The rank of each fact from 1: (n,) float64."""
+        """Return the rank of each fact, from 1: (n,) float64."""
         return 1 + self.greater.double() + TIES[policy] * self.ties.double()
 
 
 @torch.no_grad()
-def rank(scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, budget: int = BYTES) -> dict[str, Ranking]:
-    """The "raw" and "filtered" ranking of each fact's own id of `slot` among all ids.
+def rank(scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, budget: int = SCORE_BYTES) -> dict[str, Ranking]:
+    """Return the "raw" and the "filtered" ranking of each fact's own id of `slot` among all ids.
 
-    The filtered one leaves out every other id that completes a known fact. `budget` bounds the bytes
-    of scores that a thread holds at a time, where they are not made a few rows at a time in one pass with their
-    counting; a model bounds each thread's own work beside them.
+    The filtered ranking leaves out every other id that completes a known fact. `budget` bounds the bytes of scores
+    that each thread holds at a time.
     """
-    # facts of one time and predicate together: a model may then do once what they share, and known ones lie in order
+    check_ids(slot, facts.column(slot), known.size(slot))
+    # facts that differ only in the slot become neighbours, and so do those of one time and predicate: they share work
     _, order = stable_sort(known.keys(facts, slot))
-    own = facts.column(slot)[order]
-    check_ids(slot, own, known.size(slot))
-    facts = facts[order]
-    found = torch.empty(len(facts), 6, dtype=torch.int64)
-    rows = max(1, budget // (8 * known.size(slot)))  # of at most 8 bytes a number
+    ordered = facts[order]
+    counts = torch.empty(len(facts), 6, dtype=torch.int64)
+
+    if isinstance(scorer, QueryScorer):
+        query_scorer = scorer  # keeps its narrower type inside the function below
+        candidates = scorer.candidates(slot)
+
+        def count_range(start: int, stop: int) -> None:
+            for first in range(start, stop, QUERY_FACTS):
+                part = slice(first, min(first + QUERY_FACTS, stop))
+                counts[order[part]] = _count_by_queries(query_scorer, candidates, ordered[part], slot, known, budget)
+
+        work = len(facts) * known.size(slot) * (1 if candidates is None else candidates.shape[1])
+        on_cpu = candidates is None or candidates.device.type == "cpu"
+        with one_thread() if on_cpu else nullcontext():
+            parallel_for(count_range, len(facts), work)
+    else:
+        counts[order] = _count_by_scores(scorer, ordered, slot, known, budget)
+    greater, ties, others, *filtered = counts.unbind(dim=1)
+    return {"raw": Ranking(greater, ties, others), "filtered": Ranking(*filtered)}
+
+
+def _count_by_queries(
+    scorer: QueryScorer, candidates: Tensor | None, facts: Facts, slot: str, known: FactIndex, budget: int
+) -> Tensor:
+    """Return the counts of `_count` for facts whose scores are queries @ candidates.T: (B, 6)."""
+    if candidates is None:
+        return _count_by_scores(scorer, facts, slot, known, budget)
+    counts = torch.empty(len(facts), 6, dtype=torch.int64)
+    queries = scorer.queries(facts, slot)
+    rows = _rows_per_block(candidates.itemsize, known.size(slot), budget)
+    buffer = candidates.new_empty(min(rows, len(facts)), len(candidates))
     for first in range(0, len(facts), rows):
         block = slice(first, first + rows)
-        found[order[block]] = _compare(scorer.score_against(facts[block], slot), facts[block], slot, known)
-    return {"raw": Ranking(*found.T[:3]), "filtered": Ranking(*found.T[3:])}
+        scores = torch.mm(queries[block], candidates.T, out=buffer[: len(queries[block])])
+        counts[block] = _count(scores, facts[block], slot, known)
+    return counts
 
 
-def _compare(scores: Tensor, facts: Facts, slot: str, known: FactIndex) -> Tensor:
-    """How many others beat each fact's own id, tie with it, and are there; then the same of unknown ones: (B, 6).
+def _count_by_scores(scorer: Scorer, facts: Facts, slot: str, known: FactIndex, budget: int) -> Tensor:
+    """Return the counts of `_count` for facts whose scores are `score_against`: (B, 6)."""
+    counts = torch.empty(len(facts), 6, dtype=torch.int64)
+    rows = _rows_per_block(8, known.size(slot), budget)  # the widest dtype: the scorer's is not known yet
+    for first in range(0, len(facts), rows):
+        block = slice(first, first + rows)
+        counts[block] = _count(scorer.score_against(facts[block], slot), facts[block], slot, known)
+    return counts
 
-    As the compiled `count_better`, in plain PyTorch, on any device.
-    """
-    if scores.isnan().any():
-        raise _not_a_number(slot)
-    target = scores.gather(1, facts.column(slot)[:, None].to(scores.device))  # (B, 1)
-    greater, equal = (x.sum(dim=1).cpu() for x in (scores > target, scores == target))
-    rows, ids = known.find(facts, slot)
-    other = ids != facts.column(slot)[rows]
-    rows, ids = rows[other], ids[other]
-    found, own = scores[rows.to(scores.device), ids.to(scores.device)], target[rows.to(scores.device), 0]
 
-    def count(which: Tensor) -> Tensor:
-        return torch.bincount(rows[which.cpu()], minlength=len(facts))
+def _rows_per_block(itemsize: int, candidates: int, budget: int) -> int:
+    return max(1, budget // (itemsize * candidates))
 
+
+def _count(scores: Tensor, facts: Facts, slot: str, known: FactIndex) -> Tensor:
+    """Return greater, ties, others among all candidates, then the same without known ones: (B, N) -> (B, 6)."""
+    own = facts.column(slot)
+    target = scores.gather(1, own.to(scores.device)[:, None])[:, 0]
+    greater, equal, nan = (count.cpu() for count in rank_counts(scores, target))
+    if nan.any():
+        raise UserError(
+            f"the model scores some {SLOT_NAMES[slot]} as NaN, so nothing can be ranked; "
+            "train again with a lower learning rate"
+        )
     raw = torch.stack([greater, equal - 1, torch.full_like(greater, scores.shape[1] - 1)], dim=1)
-    hidden = torch.stack([count(found > own), count(found == own), torch.bincount(rows, minlength=len(facts))], dim=1)
-    return torch.cat([raw, raw - hidden], dim=1)
 
-
-def _not_a_number(slot: str) -> UserError:
-    return UserError(
-        f"the model scores some {SLOT_NAMES[slot]} as NaN, so nothing can be ranked; "
-        "train again with a lower learning rate"
-    )
+    rows, ids = known.find(facts, slot)
+    is_other = ids != own[rows]
+    rows, ids = rows[is_other], ids[is_other]
+    known_scores = scores[rows.to(scores.device), ids.to(scores.device)].cpu()
+    known_target = target.cpu()[rows]
+    compared = torch.stack([known_scores > known_target, known_scores == known_target, torch.ones_like(rows).bool()])
+    removed = torch.zeros_like(raw).index_add_(0, rows, compared.T.long())
+    return torch.cat([raw, raw - removed], dim=1)

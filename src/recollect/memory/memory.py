@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.evaluation.metrics import Calibration, evaluate, platt, reliability_report
+from recollect.evaluation.calibration import Calibration, reliability_report
+from recollect.evaluation.calibration import fit_platt as platt
+from recollect.evaluation.metrics import evaluate
 from recollect.graph.episodes import ends, starts
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slots

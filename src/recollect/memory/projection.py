@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.evaluation.metrics import Sample
+from recollect.evaluation.calibration import Sample
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, SLOTS, Facts, distinct, encode
 from recollect.models.semantic import check_projectable, plain_model, semantic_model

@@ -15,7 +15,8 @@ import torch
 
 from recollect.engine import Problem, intermediate_elements, max_counts, terms_without
 from recollect.errors import UserError
-from recollect.evaluation.metrics import UNCALIBRATED, Calibration, calibrate, summarise
+from recollect.evaluation.calibration import UNCALIBRATED, Calibration, calibrate
+from recollect.evaluation.metrics import summarise
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts

@@ -1,19 +1,18 @@
-"""Calibration: probabilities that mean what they say."""
+"""Calibration: calibrated probabilities are close to frequencies."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from conftest import SIZES, generator, random_facts
-from recollect.evaluation import metrics
-from recollect.evaluation.metrics import UNCALIBRATED, Sample, calibrate, platt, reliability, sample_candidates
+from conftest import SIZES, generator, random_facts, random_model
+from recollect.evaluation import calibration as calibration_module
+from recollect.evaluation.calibration import UNCALIBRATED, Sample, calibrate, fit_platt, reliability, sample_candidates
 from recollect.graph.fact_index import FactIndex
-from recollect.models.tensor_model import MODELS
 
 
 def drawn(a: float, b: float, n: int = 40_000) -> Sample:
-    """Candidates that are true with probability σ(aθ + b)."""
+    """Return candidates that are true with probability σ(aθ + b)."""
     g = generator(3)
     score = torch.randn(n, generator=g, dtype=torch.float64) * 3
     truth = torch.rand(n, generator=g, dtype=torch.float64) < torch.sigmoid(a * score + b)
@@ -21,41 +20,41 @@ def drawn(a: float, b: float, n: int = 40_000) -> Sample:
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.0, 0.0), (0.3, -2.0), (2.5, 1.0)])
-def test_platt_finds_the_truth(a, b):
-    fit = platt(drawn(a, b))
+def test_platt_scaling_finds_the_parameters_that_drew_the_sample(a, b):
+    fit = fit_platt(drawn(a, b))
     assert fit == pytest.approx((a, b), abs=0.08)
 
 
-def test_weights_stand_for_candidates():
+def test_a_weight_counts_like_so_many_candidates():
     sample = drawn(0.5, -1.0, 4000)
     weight = 1 + (torch.arange(4000) % 3).double()
     repeated = torch.arange(4000).repeat_interleave(weight.long())
     doubled = Sample(sample.score[repeated], sample.truth[repeated], torch.ones(len(repeated), dtype=torch.float64))
-    assert platt(Sample(sample.score, sample.truth, weight)) == pytest.approx(platt(doubled), abs=0.02)
+    assert fit_platt(Sample(sample.score, sample.truth, weight)) == pytest.approx(fit_platt(doubled), abs=0.02)
 
 
-def test_platt_keeps_the_order_and_stays_finite():
+def test_platt_scaling_keeps_the_order_and_stays_finite():
     score = torch.linspace(-5, 5, 100, dtype=torch.float64)
     ones = torch.ones(100, dtype=torch.float64)
-    a, b = platt(Sample(score, score > 0, ones))
+    a, b = fit_platt(Sample(score, score > 0, ones))
     assert 0 < a < 1e3
     assert abs(b) < 1e3
-    a, b = platt(Sample(score, score < 0, ones))  # worse than chance: the prior, never the reverse order
+    a, b = fit_platt(Sample(score, score < 0, ones))  # worse than chance: the prior, never the reverse order
     assert a == 0
     assert torch.sigmoid(torch.tensor(b)).item() == pytest.approx(0.5, abs=0.01)
-    a, b = platt(Sample(torch.zeros_like(score), score > 0, ones))
+    a, b = fit_platt(Sample(torch.zeros_like(score), score > 0, ones))
     assert abs(a) < 1e-6
 
 
-def test_platt_of_next_to_nothing():
+def test_platt_scaling_of_one_or_two_candidates_is_finite():
     one = torch.ones(1, dtype=torch.float64)
-    assert platt(Sample(one, one > 0, one)) == (1.0, 0.0)
-    a, b = platt(Sample(torch.cat([one, -one]), torch.tensor([True, False]), torch.cat([one, one])))
+    assert fit_platt(Sample(one, one > 0, one)) == (1.0, 0.0)
+    a, b = fit_platt(Sample(torch.cat([one, -one]), torch.tensor([True, False]), torch.cat([one, one])))
     assert 0 < a < 100
     assert abs(b) < 100
 
 
-def test_reliability_by_hand():
+def test_reliability_equals_the_figures_by_hand():
     sample = Sample(
         torch.zeros(4), torch.tensor([True, False, False, False]), torch.tensor([1.0, 1.0, 1.0, 1.0]).double()
     )
@@ -66,13 +65,9 @@ def test_reliability_by_hand():
     assert report["bins"][0] == {"from": 0.0, "predicted": pytest.approx(0.05), "observed": 0.0, "candidates": 2}
 
 
-def test_calibrated_probabilities_are_better_and_sum_to_the_answers():
-    """On the candidates it was fitted to, it lowers the log loss, and probabilities sum to the true ones."""
+def test_calibration_lowers_the_log_loss_and_probabilities_sum_to_the_number_of_answers():
     facts = random_facts(60)
-    model = MODELS["tucker"](SIZES, 3, dtype=torch.float64, generator=generator())
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(generator=generator(9))
+    model = random_model("tucker", "episodic", 3)
     known = FactIndex(facts, SIZES)
     calibration = calibrate(model, facts, known=known, slots="spot", generator=generator())
     for slot in "spot":
@@ -85,7 +80,7 @@ def test_calibrated_probabilities_are_better_and_sum_to_the_answers():
         assert (weight * probability).sum().item() == pytest.approx((weight * sample.truth).sum().item(), abs=0.03)
 
 
-def test_sampled_candidates_are_unknown_and_stand_for_all_unknown(monkeypatch):
+def test_sampled_candidates_are_unknown_and_represent_all_unknown_ones(monkeypatch):
     facts = random_facts(30)
     known = FactIndex(facts, SIZES)
 
@@ -95,7 +90,7 @@ def test_sampled_candidates_are_unknown_and_stand_for_all_unknown(monkeypatch):
         def score_against(self, facts, slot, candidates=None):
             return torch.arange(5.0).expand(len(facts), 5) if candidates is None else candidates.double()
 
-    monkeypatch.setattr(metrics, "ALL_OF", 1)
+    monkeypatch.setattr(calibration_module, "MAX_ALL_CANDIDATES", 1)
     sample = sample_candidates(Identity(), facts, "o", known=known, generator=generator(), count=8)
     facts = facts[torch.randperm(30, generator=generator())]  # the order in which they were taken
     ids = sample.score.reshape(30, 9).long()
