@@ -185,7 +185,7 @@ def learn_memory(graph: EpisodicGraph, **settings: Any) -> Memory:
     run = start_run(graph, **settings)
     for _ in run:
         pass
-    return Memory.of(run)
+    return Memory.from_run(run)
 
 
 def project_memory(memory: Memory, as_of: str) -> Memory:
@@ -220,7 +220,7 @@ def know(memory: Memory, as_of: str | None, top: int, **given: str) -> list[dict
 
 def evaluate(memory: Memory, split: str) -> dict[str, Any]:
     """Return all figures of an evaluation as JSON would give them back."""
-    return json.loads(json.dumps(memory.evaluate(split)))
+    return json.loads(json.dumps(memory.evaluate(split).to_dict()))
 
 
 # --- command line ---

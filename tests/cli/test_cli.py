@@ -402,7 +402,7 @@ def test_the_demo_writes_a_report_with_figures(tmp_path, monkeypatch):
     learning = demo.start()
     for _ in learning:
         pass
-    memory = Memory.of(learning)
+    memory = Memory.from_run(learning)
     asked = list(demo.questions(memory))
     assert [q.word for q in asked] == ["Who?", "What?", "Whom?", "When?"]
     assert all(q.truth for q in asked)

@@ -100,14 +100,14 @@ def demo(
     )
     for _ in _shown(learning):
         pass
-    memory = Memory.of(learning)
+    memory = Memory.from_run(learning)
     asked = list(show.questions(memory, seed=seed))
     for question in asked:
         shown.print(f"\n[bold]{question.word}[/]  {plain(question.text)}")
         for label, _, probability, _ in question.answers.rows():
             mark = "[green]✓ true[/]" if label in question.truth else ""
             shown.print(f"   {probability:6.1%}  {plain(label)}  {mark}", highlight=False)
-    report = memory.evaluate("test")
+    report = memory.evaluate("test").to_dict()
     shown.print()
     shown.print(_figure_table(report))
     files = show.write_report(memory, report, asked, out)
@@ -221,7 +221,7 @@ def train(
         remove_checkpoint(partial)
     began = time.monotonic()
     _run(learning, partial)
-    memory = Memory.of(learning)
+    memory = Memory.from_run(learning)
     memory.save(out, overwrite=force)
     remove_checkpoint(partial)
     summary = _summary(memory, out) | {"seconds": round(time.monotonic() - began, 1)}
@@ -245,7 +245,7 @@ def evaluate(
 
     Example: `recollect evaluate world.memory --split test --slots so`
     """
-    report = load(memory).evaluate(split, slots)
+    report = load(memory).evaluate(split, slots).to_dict()
     if as_json:
         print_json(report)
         return

@@ -4,33 +4,54 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping
-from datetime import date
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 import torch
 from torch import Tensor
 
+from recollect.engine import one_thread
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration, reliability_report
-from recollect.evaluation.calibration import fit_platt as platt
-from recollect.evaluation.metrics import evaluate
-from recollect.graph.episodes import ends, starts
+from recollect.evaluation.metrics import Evaluation, evaluate
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slots
+from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
 from recollect.graph.seeds import seeded
+from recollect.memory.answers import answer_table, best_candidates, best_triples, check_scores
 from recollect.memory.bundle import read_bundle, write_bundle
-from recollect.memory.projection import Projection, best_triples, project, sample_state
+from recollect.memory.progress import ProgressBar
+from recollect.memory.questions import (
+    Table,
+    Time,
+    check_slots,
+    parse_facts,
+    parse_question,
+    parse_questions,
+    slot_of_kind,
+    slot_of_label,
+)
+from recollect.memory.states import SemanticStates
 from recollect.models.config import ModelConfig
 from recollect.models.parameters import parameter_shapes
 from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
+from recollect.training.auto import resolve_config
 from recollect.training.recipe import Recipe, parse_recipe
-from recollect.training.run import TrainingRun, known_cells
+from recollect.training.run import TrainingRun
+from recollect.training.trainer import Epoch, Step
+
+SAVED = ("recipe", "seed", "training", "projection")  # keys of a bundle's description that a memory keeps
+
+
+class Callback(Protocol):
+    """Anything that receives the records of a training run."""
+
+    def on_record(self, record: Step | Epoch) -> None: ...
 
 
 class Memory:
@@ -46,48 +67,95 @@ class Memory:
     def __init__(
         self, model: TensorModel, graph: EpisodicGraph, calibration: Calibration, about: Mapping[str, Any]
     ) -> None:
+        """`about` says how the model was trained; it is saved with the memory."""
         self.model, self.graph, self.calibration, self.about = model, graph, calibration, dict(about)
-        self.known = FactIndex(graph.facts, graph.sizes)
-        self._cells = known_cells(model, self.known)
-        self._learned = FactIndex(model.normalize(graph.split("train")), graph.sizes)
-        self._projection: Projection | None = None
-        self._states: dict[int, tuple[TensorModel, Calibration]] = {}  # by time
+        self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
+        self._stored = FactIndex(model.normalize(graph.split("train")), graph.sizes)
+        self._states = SemanticStates(model, graph)
 
     @classmethod
     def learn(
         cls,
         graph: EpisodicGraph,
         *,
-        model: str = "complex",
-        dim: int = 100,
+        model: str = "auto",
+        dim: int | None = None,
         predicate_dim: int | None = None,
         time_dim: int | None = None,
         form: str = "episodic",
-        static: bool = False,
+        static: bool | None = None,
         reciprocal: bool | None = None,
         time_levels: tuple[int, ...] | None = None,
-        recipe: Recipe | str = "paper",
-        seed: int = 0,
         dtype: str = "float32",
+        recipe: Recipe | str = "modern",
+        seed: int = 0,
         device: str = "cpu",
+        progress: bool = False,
+        callbacks: Iterable[Callback] = (),
     ) -> Memory:
-        """Learn the train split, choosing the epoch and the probabilities on the valid split if there is one."""
-        chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe, model)
-        config = ModelConfig(
-            model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static, dtype=dtype,
-            reciprocal=chosen.reciprocal if reciprocal is None else reciprocal,
-            time_levels=((1,) if form == "semantic" else chosen.levels) if time_levels is None else time_levels,
+        """Train a model on the train split and return its memory.
+
+        What is left out is chosen from the data and the recipe. The valid split, if there is one, selects the epoch and
+        calibrates the probabilities. `progress` shows a bar on standard error; each callback receives every `Step` and
+        `Epoch` record.
+        """
+        config, reason = resolve_config(
+            graph, recipe if isinstance(recipe, Recipe) else parse_recipe(recipe),
+            model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static,
+            reciprocal=reciprocal, time_levels=time_levels, dtype=dtype,
         )  # fmt: skip
-        learning = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
-        for _ in learning:
-            pass
-        return cls.of(learning)
+        run = TrainingRun(graph, config, recipe=recipe, seed=seed, device=device)
+        receivers = list(callbacks)
+        with ExitStack() as stack:
+            if progress:
+                bar = stack.enter_context(ProgressBar(run))
+                if reason:
+                    bar.progress.console.print(reason, markup=False)
+                receivers.append(bar)
+            for record in run:
+                for receiver in receivers:
+                    receiver.on_record(record)
+        return cls.from_run(run)
 
     @classmethod
-    def of(cls, learning: TrainingRun) -> Memory:
-        """What a finished run has learned."""
-        model, calibration, about = learning.result()
-        return cls(model, learning.graph, calibration, about)
+    def from_run(cls, run: TrainingRun) -> Memory:
+        """Return the memory of a finished training run."""
+        model, calibration, about = run.result()
+        return cls(model, run.graph, calibration, about)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Memory:
+        """Return the memory that was saved at `path`, after its files have been checked."""
+        weights, graph, about = read_bundle(Path(path))
+        try:
+            model = _build(weights, graph, about)
+            calibration = _parse_calibration(about["calibration"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
+        model.load_state_dict(weights)
+        return cls(model, graph, calibration, {name: about[name] for name in SAVED if name in about})
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the memory to a directory that `Memory.load` reads."""
+        versions = {name: version(name) for name in ("recollect", "torch")}
+        about = {
+            **self.model.config.to_dict(),
+            **self.about,
+            "calibration": {slot: list(fit) for slot, fit in self.calibration.fits.items()},
+            "versions": {**versions, "python": platform.python_version()},
+        }
+        write_bundle(Path(path), self.model.state_dict(), self.graph, about, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        config, sizes = self.model.config, self.graph.sizes
+        form = config.form + (" + static" if config.static else "")
+        return (
+            f"Memory({type(self.model).__name__}, {form}, dim {config.dim}; {self.graph.name}: "
+            f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times, "
+            f"{len(self._stored.facts):,} facts)"
+        )
+
+    # -- answers ----------------------------------------------------------------------------------------------------
 
     def recall(
         self,
@@ -95,26 +163,63 @@ class Memory:
         subject: str | None = None,
         predicate: str | None = None,
         object: str | None = None,
-        time: str | int | date | None = None,
+        time: Time | None = None,
         top: int = 10,
     ) -> pl.DataFrame:
-        """The `top` most likely labels of the one slot left open.
+        """Return the `top` most likely labels of the one slot that is not given.
 
-        Columns: the slot, its logit, the probability that it completes a true fact, and whether that
-        fact was *stored* (learned) or is *predicted*. The probability looks at the logit alone: of the
-        predicted answers fewer are true than it says, of the stored ones all.
+        Columns: the slot, its logit, the probability that it completes a true fact, and whether that fact was *stored*
+        (trained on) or is *predicted*. The probability depends on the logit alone: of the predicted answers fewer are
+        true than it says, of the stored ones all.
         """
         given = {"s": subject, "p": predicate, "o": object, "t": time}
-        query, slot = self._query(given)
+        question, slot = parse_question(self.graph, self.model.slots, given)
+        best = best_candidates(self.model, self.calibration, question, slot, top)
+        ids = best.ids[0]
+        stored = self._is_stored(Facts(question.ids.expand(len(ids), -1)).with_slot(slot, ids))
+        labels = {SLOT_NAMES[slot]: self.graph.axis(slot).take(ids)}
+        return answer_table(labels, best.scores[0], best.probabilities[0], stored)
+
+    def recall_many(self, questions: Table, *, top: int = 10) -> pl.DataFrame:
+        """Return the `top` most likely answers to each row of a table of questions.
+
+        Columns of the questions: subject, predicate, object, time; one of them is null, or left out, in each row, and
+        different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
+        0, the fact with its open slot filled in, and score, probability and status as in `recall`.
+        """
+        facts, open_slots = parse_questions(self.graph, self.model.slots, questions)
+        answers, queries = [Facts.of([])], [torch.empty(0, dtype=torch.int64)]
+        scores, probabilities = [torch.empty(0)], [torch.empty(0, dtype=torch.float64)]
+        for slot in self.model.slots:
+            rows = (open_slots == SLOTS.index(slot)).nonzero()[:, 0]
+            best = best_candidates(self.model, self.calibration, facts[rows], slot, top)
+            repeated = rows.repeat_interleave(best.ids.shape[1])
+            queries.append(repeated)
+            answers.append(facts[repeated].with_slot(slot, best.ids.flatten()))
+            scores.append(best.scores.flatten())
+            probabilities.append(best.probabilities.flatten())
+        query, order = torch.cat(queries).sort(stable=True)
+        found = Facts.concat(answers)[order]
+        labels: dict[str, list[Any]] = {"query": query.tolist(), **self._labels(found)}
+        return answer_table(labels, torch.cat(scores)[order], torch.cat(probabilities)[order], self._is_stored(found))
+
+    def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
+        """Return score, probability and status of given facts, one row each.
+
+        The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
+        """
+        parsed, slot = parse_facts(self.graph, self.model.slots, facts), check_slots(self.model, parse_slot(slot))
         with torch.no_grad():
-            scores = self.model.score_against(query, slot)[0].cpu()
-        if scores.isnan().any():
-            raise UserError("this memory scores some answers as NaN; train it again with a lower learning rate")
-        best = scores.argsort(descending=True, stable=True)[: max(0, top)]
-        answers = Facts(query.ids.expand(len(best), -1)).with_slot(slot, best)
-        stored = self._learned.contains(self.model.normalize(answers)).tolist()
-        names = {SLOT_NAMES[slot]: self.graph.axis(slot).take(best)}
-        return _answers(names, scores[best], self.calibration.probability(scores[best], slot), stored)
+            scores = self.model.score_against(parsed, slot, parsed.column(slot)[:, None])[:, 0].cpu()
+        check_scores(scores)
+        probabilities = self.calibration.probability(scores, slot)
+        return answer_table(self._labels(parsed), scores, probabilities, self._is_stored(parsed))
+
+    def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
+        """Return the probability of a triple at every time, in order of time."""
+        table = self.recall(subject=subject, predicate=predicate, object=object, top=len(self.graph.times))
+        order = pl.DataFrame({"time": self.graph.times.labels})
+        return order.join(table, on="time", how="left", maintain_order="left")
 
     def know(
         self,
@@ -122,154 +227,104 @@ class Memory:
         subject: str | None = None,
         predicate: str | None = None,
         object: str | None = None,
-        as_of: str | int | date | None = None,
+        as_of: Time | None = None,
         top: int = 10,
         progress: Callable[[float], None] | None = None,
     ) -> pl.DataFrame:
-        """The `top` facts most likely to hold as of a time, by default the last; give any parts that they must have.
+        """Return the `top` facts most likely to hold as of a time, by default the last, that have the given parts.
 
-        Answers come from the semantic memory that the episodic one projects to, and only facts of the train split
-        are *stored* in it. The first question solves for the starts and ends of all facts (`progress` hears of it).
+        Answers come from the semantic memory that the episodic one projects to; only facts of the train split are
+        *stored* in it. The first question solves for the starts and ends of all facts, and calls `progress` with the
+        share that is done.
         """
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
         if self.model.config.form == "semantic":
             if as_of is not None:
                 raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-            model, fit, time = plain_model(self.model), self.calibration, 0
+            time, model, calibration = 0, plain_model(self.model), self.calibration
         else:
-            time = self._time(as_of)
-            model, fit = self._semantic(time, progress)
+            time = self._time_index(as_of)
+            model, calibration = self._states.at(time, progress)
         found, scores = best_triples(model, ids, top)
-        stored = self._learned.contains(found.with_slot("t", time)).tolist()
-        names = {SLOT_NAMES[slot]: self.graph.axis(slot).take(found.column(slot)) for slot in "spo"}
-        return _answers(names, scores, fit.probability(scores, "o"), stored)
+        labels = {SLOT_NAMES[slot]: self.graph.axis(slot).take(found.column(slot)) for slot in "spo"}
+        stored = self._stored.contains(found.with_slot("t", time))
+        return answer_table(labels, scores, calibration.probability(scores, "o"), stored)
 
-    def project(
-        self, as_of: str | int | date | None = None, *, progress: Callable[[float], None] | None = None
-    ) -> Memory:
-        """The semantic memory of what holds as of a time, by default the last: a memory like any other."""
+    def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
+        """Return the semantic memory of what holds as of a time, by default the last."""
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
-        time = self._time(as_of)
-        model, fit = self._semantic(time, progress)
+        time = self._time_index(as_of)
+        model, calibration = self._states.at(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
-        about = self.about | {
-            "projection": {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
-        }
-        return Memory(model, self.graph.with_splits(splits), fit, about)
+        projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
+        return Memory(model, self.graph.with_splits(splits), calibration, self.about | {"projection": projection})
 
-    def _time(self, as_of: str | int | date | None) -> int:
-        """The index of a time, by default the last."""
-        return len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
+    # -- evaluation and embeddings ----------------------------------------------------------------------------------
 
-    def _semantic(self, time: int, progress: Callable[[float], None] | None) -> tuple[TensorModel, Calibration]:
-        """The projection as of a time, and how its scores become probabilities."""
-        if self._projection is None:
-            learned = self.graph.with_splits({"train": self.graph.split("train")})
-            self._projection = project(self.model, starts(learned), ends(learned), progress=progress)
-        if time not in self._states:
-            model = self._projection.at(time)
-            seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]
-            fit = platt(sample_state(model, Facts.concat(seen), time, generator=seeded(0)))
-            self._states[time] = model, Calibration(dict.fromkeys("spo", fit))
-        return self._states[time]
-
-    def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
-        """The probability of a triple at every time, in order of time."""
-        table = self.recall(subject=subject, predicate=predicate, object=object, top=len(self.graph.times))
-        order = pl.DataFrame({"time": self.graph.times.labels})
-        return order.join(table, on="time", how="left", maintain_order="left")
-
-    def evaluate(self, split: str = "test", slots: str | None = None) -> dict[str, Any]:
-        """Filtered and raw MRR, Hits@n and mean ranks of every slot, and the reliability of probabilities."""
-        slots = self._slots(slots)
+    def evaluate(self, split: str = "test", slots: str | None = None) -> Evaluation:
+        """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities."""
+        slots = check_slots(self.model, slots)
         facts = self.graph.split(split).true()
         if not len(facts):
             raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
-        figures = evaluate(self.model, facts, known=self.known, slots=slots)
-        calibration = reliability_report(
-            self.model,
-            self.model.normalize(facts),
-            self.calibration,
-            known=self._cells,
-            slots=slots,
-            generator=seeded(0),
-        )
-        return {"split": split, "facts": len(facts), **figures, "calibration": calibration}
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the memory to a directory that `recollect.load` reads."""
-        about = {
-            **self.model.config.to_dict(),
-            **self.about,
-            "calibration": {slot: list(fit) for slot, fit in self.calibration.fits.items()},
-            "versions": {name: version(name) for name in ("recollect", "torch")}
-            | {"python": platform.python_version()},
-        }
-        write_bundle(Path(path), self.model.state_dict(), self.graph, about, overwrite=overwrite)
-
-    def _slots(self, slots: str | None) -> str:
-        have = self.model.slots
-        if slots is None:
-            return have
-        wanted = parse_slots(slots)
-        if missing := [slot for slot in wanted if slot not in have]:
-            raise UserError(
-                f"a {self.model.config.form} memory has no {SLOT_NAMES[missing[0]]}; choose slots among {have}"
+        known, normalized = self.known, self.model.normalize(facts)
+        if "t" not in self.model.slots:  # the index of a model without times ignores them
+            known = FactIndex(self.model.normalize(known.facts), known.sizes)
+        with one_thread():
+            metrics = evaluate(self.model, facts, known=self.known, slots=slots)
+            reliability = reliability_report(
+                self.model, normalized, self.calibration, known=known, slots=slots, generator=seeded(0)
             )
-        if not wanted:
-            raise UserError(f"no slots to evaluate; choose some of {have}")
-        return wanted
+        return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability)
 
-    def _query(self, given: Mapping[str, Any]) -> tuple[Facts, str]:
-        """The question as a fact with id 0 in its open slot, and that slot."""
-        slots = self.model.slots
-        if "t" not in slots and given["t"] is not None:
-            raise UserError("this is a semantic memory, which has no times; leave the time out")
-        open_slots = [slot for slot in slots if given[slot] is None]
-        if len(open_slots) != 1:
-            names = ", ".join(SLOT_NAMES[slot] for slot in slots)
-            raise UserError(f"recall fills one slot, and {len(open_slots)} are open; give all but one of {names}")
-        ids = [0 if given[slot] is None else self.graph.axis(slot).index(given[slot]) for slot in SLOTS]
-        return Facts.of([ids]), open_slots[0]
+    def embedding(self, label: Time, kind: str | None = None) -> Tensor:
+        """Return the learned embedding of an entity, predicate or time, in the shape of its table's rows.
 
+        `kind` ("entity", "predicate" or "time") is needed only for a label of several kinds.
+        """
+        slot = check_slots(self.model, slot_of_label(self.graph, label) if kind is None else slot_of_kind(kind))
+        index: int = self.graph.axis(slot).index(label)  # type: ignore[arg-type]
+        return self.model.rows(slot, ids=torch.tensor([index]))[0].detach().cpu()
 
-def _answers(names: Mapping[str, list[str]], scores: Tensor, probability: Tensor, stored: list[bool]) -> pl.DataFrame:
-    """Labels by column, then what is thought of them; the same columns where there is no answer."""
-    return pl.DataFrame(
-        {
-            **names,
-            "score": scores.double().tolist(),
-            "probability": probability.tolist(),
-            "status": ["stored" if known else "predicted" for known in stored],
-        },
-        schema=dict.fromkeys(names, pl.String) | {"score": pl.Float64, "probability": pl.Float64, "status": pl.String},
-    )
+    def embeddings(self, kind: str = "entity") -> pl.DataFrame:
+        """Return the learned embeddings of all entities, predicates or times: columns label and embedding (array)."""
+        slot = check_slots(self.model, slot_of_kind(kind))
+        rows = self.model.rows(slot).detach().cpu()
+        return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
+
+    def _labels(self, facts: Facts) -> dict[str, list[str]]:
+        return {SLOT_NAMES[slot]: self.graph.axis(slot).take(facts.column(slot)) for slot in self.model.slots}
+
+    def _is_stored(self, facts: Facts) -> Tensor:
+        return self._stored.contains(self.model.normalize(facts))
+
+    def _time_index(self, as_of: Time | None) -> int:
+        """Return the index of a time, by default of the last."""
+        return len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
 
 
 def load(path: str | Path) -> Memory:
-    """The memory that was saved at `path`, checked file by file."""
-    path = Path(path)
-    weights, graph, about = read_bundle(path)
-    try:
-        config = ModelConfig.from_dict(about)
-        shapes = parameter_shapes(parse_model(config.model), config, graph.sizes)
-        _check_weights(weights, shapes, config.torch_dtype)
-        model = build_model(config, graph.sizes, generator=seeded(0))
-        calibration = Calibration({slot: (float(a), float(b)) for slot, (a, b) in about["calibration"].items()})
-        if not all(map(math.isfinite, (number for fit in calibration.fits.values() for number in fit))):
-            raise ValueError("its calibration is not all finite numbers")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
-    model.load_state_dict(weights)
-    kept: dict[str, Any] = {name: about[name] for name in ("recipe", "seed", "training", "projection") if name in about}
-    return Memory(model, graph, calibration, kept)
+    """Return the memory that was saved at `path`, after its files have been checked."""
+    return Memory.load(path)
 
 
-def _check_weights(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
+def _build(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> TensorModel:
+    """Return the model of a bundle before its weights are loaded; raise ValueError if they do not fit it."""
+    config = ModelConfig.from_dict(about)
+    shapes = parameter_shapes(parse_model(config.model), config, graph.sizes)
     given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if given != dict(shapes) or any(tensor.dtype != dtype for tensor in weights.values()):
+    if given != dict(shapes) or any(tensor.dtype != config.torch_dtype for tensor in weights.values()):
         raise ValueError("its weights do not have the shapes of its model")
     if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
         raise ValueError("its weights are not all finite numbers")
+    return build_model(config, graph.sizes, generator=seeded(0))
+
+
+def _parse_calibration(fits: Mapping[str, Any]) -> Calibration:
+    calibration = Calibration({slot: (float(a), float(b)) for slot, (a, b) in fits.items()})
+    for a, b in calibration.fits.values():
+        if not (math.isfinite(a) and math.isfinite(b)):
+            raise ValueError("its calibration is not all finite numbers")
+    return calibration

@@ -1,49 +1,55 @@
-"""From episodic to semantic memory: what holds now, or held as of any time, by summing over times.
+"""Project episodic to semantic memory: what holds now, or held as of any time, by sums over times.
 
-θ is linear in a time's row a_t, so with a_s, a_p, a_o fixed the rows that recall given facts are ridge regressions,
+θ is linear in the row a_t of a time. With entities and predicates fixed, the rows that recall given facts are ridge
+regressions,
 
     min_a  Σ_i (θ_i(a_t) − y_it)² + unseen Σ_spo θ_spo(a_t)² + ridge ‖a_t‖²    for every time t,
 
-over the triples i that ever occur, with y = 1 where one has a fact at t and 0 elsewhere, and over all cells, which
-are to be 0 unless something is known. The fit ties θ to 0 and 1, and then sums over times count: starts until τ less
-the ends before τ (an end is the last time at which a fact holds) are 1 for what holds at τ and 0 for what does not.
+over the triples i that ever occur, with y = 1 where a triple has a fact at t and 0 elsewhere, and over all cells spo,
+whose target is 0. The fit ties θ to 0 and 1, so sums over times count facts: starts until τ less the ends before τ (an
+end is the last time at which a fact holds) are 1 for what holds at τ and 0 for what does not.
 
-The sum over all cells costs as much as a few thousand triples: φ is linear in each table's row, so a table X may be
-replaced by any rows R with RᵀR = XᵀX, of which there are no more than a row has numbers. Short rows are solved for
-directly, ConT's cores by conjugate gradients, all times at once. Every φ is scored by the model's own equation.
+Notation: θ_i(a) = φ_i · a, and Φ is the matrix of the features φ_i of all triples. The sum over all cells costs only as
+much as a few thousand triples: φ is linear in each embedding, so a table X may be replaced by any rows R with
+RᵀR = XᵀX, and a row of X with d elements needs at most d of them. Rows with up to DIRECT elements are solved for by a
+Cholesky factorisation, larger ones (ConT's cores) by conjugate gradients, all times at once. Φ a is computed by the
+model's own equation, Φᵀ w by its gradient.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from recollect.engine import one_thread, parallel_for
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Sample
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import KINDS, SLOTS, Facts, distinct, encode
+from recollect.graph.facts import KINDS, Facts, distinct, encode
 from recollect.models.semantic import check_projectable, plain_model, semantic_model
 from recollect.models.tensor_model import TensorModel
 
-RIDGE = 1e-2  # in units of the mean square of a triple's features: the same whatever the scale of a model's vectors
-UNSEEN = 1e-2  # what a cell of no known triple weighs beside one of a known triple
-DIRECT = 2048  # numbers in a time row up to which its equations are solved directly
-SAMPLE = 2**20  # cells by which probabilities are fitted
+RIDGE = 1e-2  # in units of the mean ‖φ‖² of a triple: independent of the scale of a model's embeddings
+UNSEEN = 1e-2  # weight of any cell, relative to a triple that occurs
+DIRECT = 2048  # elements of a time row up to which its equations are solved directly
+SAMPLE = 2**20  # cells that a calibration is fitted to
 STEPS = 60  # of conjugate gradients, at most
-NEAR = 1e-2  # the residual, beside that of no weights at all, at which they stop
-BYTES = 256 * 2**20  # of scores of all triples at a time
+RESIDUAL = 1e-2  # relative to that of zero rows, at which conjugate gradients stop
+BYTES = 256 * 2**20  # scores of all triples at some times
+
+Progress = Callable[[float], None]  # receives the share that is done
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
     """A model with time rows of starts and of ends; `at` a time it is a semantic model.
 
-    Without rows of ends it is the paper's Start projection, which forgets nothing.
+    Without rows of ends it is the paper's Start projection, in which nothing ends.
     """
 
     model: TensorModel
@@ -52,22 +58,22 @@ class Projection:
 
     @cached_property
     def _sums(self) -> Tensor:
-        """Row τ: Σ_{t ≤ τ} starts − Σ_{t < τ} ends."""
+        """Row τ is Σ_{t ≤ τ} starts − Σ_{t < τ} ends."""
         sums = self.starts.double().cumsum(0)
         if self.ends is not None:
             sums[1:] -= self.ends.double().cumsum(0)[:-1]
         return sums.to(self.starts.dtype)
 
     def row(self, time: int = -1) -> Tensor:
-        """The time row whose scores are those of what holds at `time`, by default the last."""
+        """Return the time row that scores what holds at `time`, by default the last."""
         return self._sums[time]
 
     def at(self, time: int = -1) -> TensorModel:
-        """The semantic model of what holds at a time."""
+        """Return the semantic model of what holds at a time."""
         return semantic_model(self.model, self.row(time))
 
     def scores(self, triples: Facts) -> Tensor:
-        """θ of every triple as of every time: (n, times)."""
+        """Return θ of every triple as of every time: (n, times)."""
         return scores_over_time(self.model, self._sums, triples)
 
 
@@ -78,19 +84,18 @@ def project(
     *,
     ridge: float = RIDGE,
     unseen: float = UNSEEN,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Projection:
-    """The projection whose rows of starts and ends are solved for in closed form; entities and predicates stay.
+    """Return the projection whose time rows recall the given starts and ends; entities and predicates stay.
 
-    Of the form `both` the episodic equation is projected: what the static part says does not start or end.
+    The static equation of a model is left out: what it says does not start or end.
     """
     model = plain_model(model)
     check_projectable(model)
-    solved = []
-    for i, facts in enumerate((starts, ends)):
-        told = None if progress is None else lambda share, i=i: progress((i + share) / 2)
-        solved.append(solve_times(model, facts, starts, ridge=ridge, unseen=unseen, progress=told))
-    return Projection(model, *solved)
+    options = {"ridge": ridge, "unseen": unseen}
+    start_rows = solve_times(model, starts, starts, **options, progress=_part_of(progress, 0, 2))
+    end_rows = solve_times(model, ends, starts, **options, progress=_part_of(progress, 1, 2))
+    return Projection(model, start_rows, end_rows)
 
 
 @torch.no_grad()
@@ -101,79 +106,101 @@ def solve_times(
     *,
     ridge: float = RIDGE,
     unseen: float = UNSEEN,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Tensor:
-    """The time table by which `facts` score 1, and all other cells of `triples` and theirs 0, by ridge regression.
+    """Return the time table by which `facts` score 1 and their triples, and `triples`, score 0 at all other times.
 
-    Any other cell should score 0 too, and counts `unseen` times as much. A time without facts gets a row of zeros,
-    which is its solution.
+    Every cell of the tensor is a further equation with target 0 and weight `unseen`. A time without facts has a row of
+    zeros, which is its solution.
     """
-    table = model.time.detach()
-    if not len(facts):
-        if progress is not None:
-            progress(1.0)
-        return torch.zeros_like(table)
-    triples = distinct(Facts(torch.cat([triples.ids, facts.ids])).with_slot("t", 0), model.sizes)
-    row_of = torch.searchsorted(encode(triples, model.sizes, "spo"), encode(facts, model.sizes, "spo"))
-    ridge *= _mean_square(model, triples)
-    wider, others = _with_all_cells(model, unseen)
-    direct = table[0].numel() <= DIRECT
-    if direct:
-        factor, failed = torch.linalg.cholesky_ex(
-            _gram(wider, triples) + _gram(wider, others) + ridge * _identity(table)
-        )
-    if not math.isfinite(ridge) or (direct and bool(failed)):
-        raise UserError(
-            "the model's weights are too large, or too few, to solve for its times; "
-            "train again with a lower learning rate, or project with a larger ridge"
-        )
-    solved = torch.zeros_like(table)
-    times = facts.t.unique()
-    size = max(1, BYTES // (table.itemsize * (len(triples) + (0 if direct else len(others)))))
-    for done, some in enumerate(chunks := times.split(size)):
-        place = torch.full((len(table),), -1)
-        place[some] = torch.arange(len(some))
-        here = place[facts.t] >= 0
-        wanted = torch.zeros(len(triples), len(some), dtype=table.dtype, device=table.device)
-        wanted[row_of[here].to(table.device), place[facts.t[here]].to(table.device)] = 1
-        right = _back(wider, triples, wanted)
-        if direct:
-            rows = torch.cholesky_solve(right.flatten(1).T.to(factor), factor).T.to(table).view_as(right)
-        else:
-            told = None if progress is None else lambda share, done=done: progress((done + share) / len(chunks))
-            rows = _conjugate_gradients(wider, Facts.concat([triples, others]), right, ridge, told)
-        solved[some.to(table.device)] = rows
+    solved = torch.zeros_like(model.time)
+    if len(facts):
+        occurring = distinct(Facts(torch.cat([triples.ids, facts.ids])).with_slot("t", 0), model.sizes)
+        ridge *= _mean_square(model, occurring)
+        with one_thread():
+            _solve_(solved, _with_all_cells(model, unseen), facts, occurring, ridge, progress)
     if progress is not None:
         progress(1.0)
     return solved
 
 
+def _solve_(
+    solved: Tensor,
+    with_all: tuple[TensorModel, Facts],
+    facts: Facts,
+    triples: Facts,
+    ridge: float,
+    progress: Progress | None,
+) -> None:
+    """Write the rows of all times that have facts into the time table `solved`, a chunk of times after another."""
+    model, cells = with_all
+    is_direct = solved[0].numel() <= DIRECT
+    factor = None
+    if is_direct:
+        equations = _gram(model, triples) + _gram(model, cells) + ridge * _identity(solved)
+        factor, failed = torch.linalg.cholesky_ex(equations)
+    if not math.isfinite(ridge) or (is_direct and bool(failed)):
+        raise UserError(
+            "the model's weights are too large, or too few, to solve for its times; "
+            "train again with a lower learning rate, or project with a larger ridge"
+        )
+    triple_of = torch.searchsorted(encode(triples, model.sizes, "spo"), encode(facts, model.sizes, "spo"))
+    equations_per_time = len(triples) + (0 if is_direct else len(cells))
+    chunks = facts.t.unique().split(max(1, BYTES // (solved.itemsize * equations_per_time)))
+    for i, times in enumerate(chunks):
+        place = torch.full((len(solved),), -1)
+        place[times] = torch.arange(len(times))
+        is_here = place[facts.t] >= 0
+        target = torch.zeros(len(triples), len(times), dtype=solved.dtype, device=solved.device)
+        target[triple_of[is_here].to(solved.device), place[facts.t[is_here]].to(solved.device)] = 1
+        right = _transposed_product(model, triples, target)
+        if factor is not None:
+            rows = torch.cholesky_solve(right.flatten(1).T.to(factor), factor).T.to(solved).view_as(right)
+        else:
+            every = Facts.concat([triples, cells])
+            rows = _conjugate_gradients(model, every, right, ridge, _part_of(progress, i, len(chunks)))
+        solved[times.to(solved.device)] = rows
+
+
+def _part_of(progress: Progress | None, part: int, parts: int) -> Progress | None:
+    """Return a progress function for one of several equal parts."""
+    return None if progress is None else lambda share: progress((part + share) / parts)
+
+
 def _with_all_cells(model: TensorModel, weight: float) -> tuple[TensorModel, Facts]:
-    """The model with more entities and predicates, and triples of those: Σ φφᵀ over them is `weight` Σ φφᵀ over all."""
+    """Return the model with added entities and predicates, and triples of these whose Σ φφᵀ is `weight` Σ φφᵀ of all.
+
+    The sum on the right is over all cells of the original model.
+    """
     tables = {kind: getattr(model, kind).detach() for kind in ("entity", "predicate")}
     roots = {kind: _root(table) for kind, table in tables.items()}
-    roots["entity"] *= weight**0.25  # it comes in twice, and squared
-    wider = model.with_rows({kind: torch.cat([table, roots[kind]]) for kind, table in tables.items()})
+    roots["entity"] *= weight**0.25  # φφᵀ has the embeddings of two entities, each twice
+    larger = model.with_rows({kind: torch.cat([table, roots[kind]]) for kind, table in tables.items()})
     if weight == 0:
-        return wider, Facts.of([])
-    entities, predicates = (torch.arange(len(tables[kind]), wider.sizes[kind]) for kind in tables)
-    return wider, Facts(torch.cartesian_prod(entities, predicates, entities, torch.tensor([0])))
+        return larger, Facts.of([])
+    entities = torch.arange(len(tables["entity"]), larger.sizes["entity"])
+    predicates = torch.arange(len(tables["predicate"]), larger.sizes["predicate"])
+    return larger, Facts(torch.cartesian_prod(entities, predicates, entities, torch.tensor([0])))
 
 
 def _root(table: Tensor) -> Tensor:
-    """Rows R with RᵀR = XᵀX, no more of them than a row of X has numbers."""
+    """Return rows R with RᵀR = XᵀX: (N, …) -> (at most as many as a row of X has elements, …)."""
     _, singular, right = torch.linalg.svd(table.flatten(1), full_matrices=False)
     return (singular[:, None] * right).view(-1, *table.shape[1:])
 
 
 def _gram(model: TensorModel, triples: Facts) -> Tensor:
-    """Σ φφᵀ over triples, in double precision: (d, d) for time rows of d numbers."""
+    """Return ΦᵀΦ of triples in float64: (d, d) for time rows of d elements."""
     width = model.time[0].numel()
     unit = torch.eye(width, dtype=model.dtype, device=model.device).view(-1, *model.time.shape[1:])
     gram = torch.zeros(width, width, dtype=torch.float64, device=model.device)
-    for piece in triples.split(max(1, BYTES // (8 * width))):
-        features = scores_over_time(model, unit, piece).double()
-        gram.addmm_(features.T, features)
+    for block in triples.split(max(1, BYTES // (8 * width))):
+        features = scores_over_time(model, unit, block).double()
+
+        def add_rows(start: int, stop: int, features: Tensor = features) -> None:
+            gram[start:stop].addmm_(features[:, start:stop].T, features)
+
+        parallel_for(add_rows, width, features.numel() * width)
     return gram
 
 
@@ -182,22 +209,22 @@ def _identity(table: Tensor) -> Tensor:
 
 
 def _conjugate_gradients(
-    model: TensorModel, triples: Facts, right: Tensor, ridge: float, progress: Callable[[float], None] | None
+    model: TensorModel, triples: Facts, right: Tensor, ridge: float, progress: Progress | None
 ) -> Tensor:
-    """Rows a with (ΦᵀΦ + ridge) a = right, every row a system of its own; Φ are the triples' features."""
+    """Return rows a with (ΦᵀΦ + ridge) a = right, each row a linear system of its own: (times, …)."""
     rows, residual, direction = torch.zeros_like(right), right.clone(), right.clone()
     square = _squares(residual)
-    enough = NEAR**2 * square.sum()
+    enough = RESIDUAL**2 * square.sum()
     for step in range(STEPS):
         if square.sum() <= enough:
             break
         image = scores_over_time(model, direction, triples)
         length = square / (image.square().sum(0) + ridge * _squares(direction)).clamp(min=1e-30)
-        rows += _each(length, right) * direction
-        residual -= _each(length, right) * (_back(model, triples, image) + ridge * direction)
-        new = _squares(residual)
-        direction = residual + _each(new / square.clamp(min=1e-30), right) * direction
-        square = new
+        rows += _per_row(length, right) * direction
+        residual -= _per_row(length, right) * (_transposed_product(model, triples, image) + ridge * direction)
+        new_square = _squares(residual)
+        direction = residual + _per_row(new_square / square.clamp(min=1e-30), right) * direction
+        square = new_square
         if progress is not None:
             progress((step + 1) / STEPS)
     return rows
@@ -205,80 +232,84 @@ def _conjugate_gradients(
 
 @torch.no_grad()
 def scores_over_time(model: TensorModel, rows: Tensor, triples: Facts) -> Tensor:
-    """Φ a: the score of every triple at times with these rows, (n, times)."""
-    return model.with_rows({"time": rows}).score_against(triples.with_slot("t", 0), "t")
+    """Return Φ a: the score of every triple at times with these rows, (times, …) -> (n, times)."""
+    with_rows, facts = model.with_rows({"time": rows}), triples.with_slot("t", 0)
+    scores = torch.empty(len(facts), len(rows), dtype=model.dtype, device=model.device)
+
+    def score(start: int, stop: int) -> None:
+        scores[start:stop] = with_rows.score_against(facts[start:stop], "t")
+
+    with one_thread():
+        parallel_for(score, len(facts), len(facts) * rows.numel())
+    return scores
 
 
-def _back(model: TensorModel, triples: Facts, weights: Tensor) -> Tensor:
-    """Φᵀ w: the gradient of Σ w θ by the rows of times."""
-    part = model.with_rows({"time": model.time.new_zeros(weights.shape[1], *model.time.shape[1:])})
-    for name, parameter in part.named_parameters():
+def _transposed_product(model: TensorModel, triples: Facts, weights: Tensor) -> Tensor:
+    """Return Φᵀ w, the gradient of Σ w θ by the rows of times: (n, times) -> (times, …)."""
+    zeros = model.time.new_zeros(weights.shape[1], *model.time.shape[1:])
+    with_rows = model.with_rows({"time": zeros})
+    for name, parameter in with_rows.named_parameters():
         parameter.requires_grad_(name == "time")
-    with torch.enable_grad():
-        scores = part.score_against(triples, "t")
-    (gradient,) = torch.autograd.grad(scores, part.time, weights)
-    return gradient
+    parts: dict[int, Tensor] = {}  # start -> the sum over a range of triples
+
+    def differentiate(start: int, stop: int) -> None:
+        with torch.enable_grad():
+            scores = with_rows.score_against(triples[start:stop], "t")
+        (parts[start],) = torch.autograd.grad(scores, with_rows.time, weights[start:stop])
+
+    with one_thread():
+        parallel_for(differentiate, len(triples), len(triples) * zeros.numel())
+    total = zeros
+    for start in sorted(parts):  # in order: the same threads give the same bits
+        total = total + parts[start]
+    return total
 
 
 def _mean_square(model: TensorModel, triples: Facts) -> float:
-    """The mean over triples of ‖φ‖², estimated from the scores of random rows: E (a · φ)² = ‖φ‖² for a ~ N(0, 1)."""
+    """Return the mean ‖φ‖² of triples, estimated from random rows: E (a · φ)² = ‖φ‖² for a ~ N(0, 1)."""
     probes = torch.randn(64, *model.time.shape[1:], generator=torch.Generator().manual_seed(0))
     probes = probes.to(model.time)
     return scores_over_time(model, probes, triples).square().mean().clamp(min=1e-12).item()
 
 
 @torch.no_grad()
-def best_triples(model: TensorModel, given: Mapping[str, int], top: int) -> tuple[Facts, Tensor]:
-    """The `top` triples with the highest scores among those with the given ids, the best first, and their scores."""
-    sizes = {slot: model.sizes[KINDS[slot]] for slot in "spo"}
-    top = min(max(0, top), math.prod(size for slot, size in sizes.items() if slot not in given))
-    open_slots = [slot for slot in "spo" if slot not in given]
-    if not open_slots:
-        fact = Facts.from_columns(*(torch.tensor([given.get(slot, 0)]) for slot in SLOTS))
-        return fact[:top], model.score(fact)[:top].cpu()
-    ranked = max(open_slots, key=lambda slot: sizes[slot])  # is scored whole; the other open slots are gone through
-    rows = {slot: torch.tensor([given[slot]]) if slot in given else torch.arange(sizes[slot]) for slot in "spo"}
-    rows[ranked] = torch.tensor([0])
-    queries = Facts(torch.cartesian_prod(*rows.values(), torch.tensor([0])).view(-1, 4))
-    best, scores = Facts.of([]), torch.empty(0, dtype=model.dtype)
-    for piece in queries.split(max(1, BYTES // (8 * sizes[ranked]))):
-        # the best so far come first: of equal scores the ones with the lower ids stay, whatever the pieces
-        found = model.score_against(piece, ranked).cpu().flatten()
-        kept = torch.cat([scores, found]).sort(descending=True, stable=True).indices[:top]
-        new = kept[kept >= len(scores)] - len(scores)
-        made = piece[new // sizes[ranked]].with_slot(ranked, new % sizes[ranked])
-        at = torch.where(kept < len(scores), kept, len(scores) + (kept >= len(scores)).cumsum(0) - 1)
-        best, scores = Facts.concat([best, made])[at], torch.cat([scores, found])[kept]
-    return best, scores
-
-
-@torch.no_grad()
 def sample_state(
     model: TensorModel, facts: Facts, time: int, *, generator: torch.Generator, count: int = SAMPLE
 ) -> Sample:
-    """The scores of what holds at a time and of what does not: every triple that ever occurs, and all others where
-    there are no more than `count` cells, else `count` random ones that stand for them."""
+    """Return scores and truth at a time of every triple that ever occurs, and of other cells with weights.
+
+    All other cells if the tensor has at most `count`, else `count` random ones that represent them.
+    """
     triples = distinct(Facts(facts.ids).with_slot("t", 0), model.sizes)
     holds = FactIndex(facts[facts.t == time].with_slot("t", 0), model.sizes).contains(triples)
     sizes = [model.sizes[KINDS[slot]] for slot in "spo"]
-    if math.prod(sizes) <= count:  # the few that score high by mistake count most, and a sample would miss them
-        drawn = Facts(torch.cartesian_prod(*(torch.arange(size) for size in sizes), torch.tensor([0])).view(-1, 4))
+    if math.prod(sizes) <= count:  # the few false cells that score high matter most, and a sample would miss them
+        cells = Facts(torch.cartesian_prod(*(torch.arange(size) for size in sizes), torch.tensor([0])).view(-1, 4))
     else:
         s, p, o = (torch.randint(size, (count,), generator=generator) for size in sizes)
-        drawn = Facts.from_columns(s, p, o, torch.zeros_like(s))
-    drawn = drawn[~FactIndex(triples, model.sizes).contains(drawn)]
-    others = torch.full((len(drawn),), (math.prod(sizes) - len(triples)) / max(1, len(drawn)), dtype=torch.float64)
+        cells = Facts.from_columns(s, p, o, torch.zeros_like(s))
+    others = cells[~FactIndex(triples, model.sizes).contains(cells)]
+    weight = (math.prod(sizes) - len(triples)) / max(1, len(others))
+    every = Facts.concat([triples, others])
+    scores = torch.empty(len(every), dtype=torch.float64)
+
+    def score(start: int, stop: int) -> None:
+        scores[start:stop] = model.score(every[start:stop])
+
+    with one_thread():
+        parallel_for(score, len(every), len(every) * model.config.dim)
     return Sample(
-        model.score(Facts.concat([triples, drawn])).cpu().double(),
-        torch.cat([holds, torch.zeros(len(drawn), dtype=torch.bool)]),
-        torch.cat([torch.ones(len(triples), dtype=torch.float64), others]),
+        scores,
+        torch.cat([holds, torch.zeros(len(others), dtype=torch.bool)]),
+        torch.cat([torch.ones(len(triples), dtype=torch.float64), scores.new_full((len(others),), weight)]),
     )
 
 
 def _squares(rows: Tensor) -> Tensor:
+    """Return the sum of squares of each row: (n, …) -> (n,)."""
     return rows.flatten(1).square().sum(1)
 
 
-def _each(values: Tensor, rows: Tensor) -> Tensor:
-    """One number a row, shaped to multiply rows."""
+def _per_row(values: Tensor, rows: Tensor) -> Tensor:
+    """Return values (n,) shaped to multiply rows (n, …)."""
     return values.view(-1, *[1] * (rows.dim() - 1))
