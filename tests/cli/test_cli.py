@@ -406,7 +406,7 @@ def test_the_demo_writes_a_report_with_figures(tmp_path, monkeypatch):
     asked = list(demo.questions(memory))
     assert [q.word for q in asked] == ["Who?", "What?", "Whom?", "When?"]
     assert all(q.truth for q in asked)
-    files = demo.write_report(memory, memory.evaluate("test"), asked, tmp_path / "demo")
+    files = demo.write_report(memory, memory.evaluate("test").to_dict(), asked, tmp_path / "demo")
     assert [f.name for f in files] == ["report.md", "learning.png", "fact-over-time.png"]
     assert all(f.stat().st_size > 1000 for f in files)
     text = files[0].read_text(encoding="utf-8")

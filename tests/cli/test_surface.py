@@ -1,31 +1,10 @@
-"""What users touch: the names of the package and the commands, frozen."""
+"""The commands and their options, frozen."""
 
 from __future__ import annotations
 
-import inspect
-
 import typer.main
 
-import recollect
 from recollect.cli.main import app
-
-
-def test_all_is_what_the_package_offers():
-    offered = {
-        name
-        for name, value in vars(recollect).items()
-        if not name.startswith("_") and not inspect.ismodule(value) and name != "annotations"
-    }
-    assert offered == set(recollect.__all__)
-    assert recollect.__all__ == sorted(recollect.__all__, key=lambda name: (not name.isupper(), name.islower(), name))
-
-
-def test_everything_public_is_documented():
-    for name in recollect.__all__:
-        thing = getattr(recollect, name)
-        if inspect.isclass(thing) or inspect.isfunction(thing):
-            assert inspect.getdoc(thing), name
-
 
 COMMANDS = {
     "demo": {"out", "seed"},

@@ -195,7 +195,7 @@ def test_knots_interpolate(spacings):
 def test_every_model_learns_the_world_with_it(small_world, name):
     recipe = replace(RECIPES["modern"], epochs=20, validate_every=10, batch_size=256)
     memory = Memory.learn(small_world, model=name, dim=8, form="both", recipe=recipe)
-    assert memory.evaluate("test", "so")["filtered"]["entity"]["mrr"] > 0.8
+    assert memory.evaluate("test", "so").filtered["entity"]["mrr"] > 0.8
 
 
 def test_a_run_resumes_bit_for_bit_with_every_ingredient(small_world, tmp_path):

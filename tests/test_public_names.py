@@ -1,0 +1,69 @@
+"""The public names of the package, and what importing them costs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import recollect
+
+ALL = [
+    *("MODELS", "RECIPES"),
+    *("EpisodicGraph", "Epoch", "Evaluation", "EventRecipe", "Facts", "Memory", "ModelConfig", "Recipe", "Step"),
+    *("TimeAxis", "TrainingRun", "UserError", "Vocabulary"),
+    *("aggregate", "current", "dataset", "ends", "load", "rare", "read", "read_events", "runs", "split_by_time"),
+    *("split_randomly", "starts", "write_graph"),
+]
+HEAVY = ["typer", "matplotlib", "numba", "pandas"]
+
+
+def test_the_public_names_are_these():
+    assert recollect.__all__ == ALL
+    assert set(ALL) <= set(dir(recollect))
+
+
+def test_every_public_name_is_imported_from_the_module_that_type_checkers_see():
+    tree = ast.parse(Path(recollect.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    declared = {alias.name: node.module for node in block.body for alias in node.names}
+    assert sorted(declared) == sorted(ALL)
+    for name, module in declared.items():
+        assert getattr(recollect, name) is getattr(sys.modules[module], name)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'recollect' has no attribute 'remember_everything'"):
+        _ = recollect.remember_everything
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_public_name_is_documented(name):
+    thing = getattr(recollect, name)
+    if inspect.isclass(thing) or inspect.isfunction(thing):
+        assert inspect.getdoc(thing)
+
+
+def modules_after(code: str) -> set[str]:
+    """Return the names of all modules that are loaded after a fresh interpreter has run some code."""
+    command = [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_the_package_imports_no_other_library():
+    assert not {"torch", "polars", "numpy", *HEAVY} & modules_after("import recollect")
+
+
+@pytest.fixture(scope="module")
+def modules_of_the_api() -> set[str]:
+    return modules_after("from recollect import *")
+
+
+@pytest.mark.parametrize("library", HEAVY)
+def test_importing_every_public_name_does_not_import(modules_of_the_api, library):
+    assert library not in modules_of_the_api
+    assert "torch" in modules_of_the_api
