@@ -28,7 +28,7 @@ def saved(memory, tmp_path) -> Path:
     return tmp_path / "m"
 
 
-def test_files_and_description(saved, memory):
+def test_a_bundle_has_these_files_and_describes_itself(saved, memory):
     assert sorted(p.name for p in saved.iterdir()) == sorted([WEIGHTS, ABOUT, *TABLES])
     about = json.loads((saved / ABOUT).read_text())
     assert {"format", "model", "ranks", "recipe", "seed", "training", "data", "versions", "files"} <= about.keys()
@@ -43,7 +43,7 @@ def test_the_same_memory_gives_the_same_bytes(saved, memory, tmp_path):
 
 @pytest.mark.parametrize("name", [WEIGHTS, ABOUT, *TABLES])
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "empty"])
-def test_damage_is_told(saved, name, damage):
+def test_damage_to_any_file_is_reported(saved, name, damage):
     file = saved / name
     content = bytearray(file.read_bytes())
     if damage == "missing":
@@ -65,7 +65,7 @@ def test_damage_is_told(saved, name, damage):
         ({"files": {}}, "digest differs"),
     ],
 )
-def test_a_changed_description_is_told(saved, change, message):
+def test_a_changed_description_is_refused(saved, change, message):
     about = json.loads((saved / ABOUT).read_text())
     (saved / ABOUT).write_text(json.dumps(about | change))
     with pytest.raises(UserError, match=message):
@@ -73,14 +73,14 @@ def test_a_changed_description_is_told(saved, change, message):
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", "{}", '"x"', '{"digest": 1}'])
-def test_a_description_of_another_kind_is_told(saved, text):
+def test_a_description_of_another_kind_is_refused(saved, text):
     (saved / ABOUT).write_text(text)
     with pytest.raises(UserError, match="restore it or train again|use a matching one"):
         load(saved)
 
 
-def resigned(saved, change):
-    """A description changed by someone who also mended its digest."""
+def change_description(saved, change):
+    """Change a description and its digest."""
     about = json.loads((saved / ABOUT).read_text())
     about.pop("digest")
     about |= change
@@ -107,13 +107,13 @@ def resigned(saved, change):
         {"files": None},
     ],
 )
-def test_a_well_signed_but_wrong_description_is_told(saved, change):
-    resigned(saved, change)
+def test_a_wrong_description_with_a_valid_digest_is_refused(saved, change):
+    change_description(saved, change)
     with pytest.raises(UserError, match=str(saved)):
         load(saved)
 
 
-def test_places_that_are_no_memory(tmp_path):
+def test_a_path_that_is_no_memory_is_refused(tmp_path):
     with pytest.raises(UserError, match="no such memory"):
         load(tmp_path / "nothing")
     (tmp_path / "file").write_text("x")
@@ -123,7 +123,7 @@ def test_places_that_are_no_memory(tmp_path):
         load(tmp_path)
 
 
-def test_nothing_is_overwritten_unless_asked(saved, memory, tmp_path):
+def test_nothing_is_overwritten_unless_requested(saved, memory, tmp_path):
     with pytest.raises(UserError, match="exists; choose another place or overwrite it"):
         memory.save(saved)
     memory.save(saved, overwrite=True)
@@ -136,11 +136,11 @@ def test_nothing_is_overwritten_unless_asked(saved, memory, tmp_path):
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: from here on nothing of the process touches the disk, not even its clean-up."""
+    """Simulate SIGKILL: afterwards the process changes nothing on disk, not even in its clean-up."""
 
 
 def save_but_die_at(memory: Memory, path: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Save, dying before the `at`-th call that changes the disk; whether the save came to its end."""
+    """Save, and raise Killed at the `at`-th call that changes the disk; return whether the save was completed."""
     calls = 0
 
     def counted(function):
@@ -202,11 +202,11 @@ def test_a_kill_during_save_never_leaves_a_wrong_bundle(memory, tmp_path, existi
         (lambda weights: weights | {"entity": weights["entity"] * torch.nan}, "its weights are not all finite numbers"),
     ],
 )
-def test_well_signed_but_wrong_weights_are_told(saved, change, message):
+def test_wrong_weights_with_a_valid_digest_are_refused(saved, change, message):
     weights = safetensors.torch.load_file(saved / WEIGHTS)
     safetensors.torch.save_file(change(weights), saved / WEIGHTS)
     files = json.loads((saved / ABOUT).read_text())["files"]
-    resigned(saved, {"files": files | {WEIGHTS: bundle_module._digest(saved / WEIGHTS)}})
+    change_description(saved, {"files": files | {WEIGHTS: bundle_module._digest(saved / WEIGHTS)}})
     with pytest.raises(UserError, match=message):
         load(saved)
 

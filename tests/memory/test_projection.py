@@ -301,7 +301,7 @@ def memory(small_world) -> Memory:
 def saved(memory, tmp_path_factory):
     folder = tmp_path_factory.mktemp("memories")
     memory.save(folder / "world")
-    for name, form in (("tree", "episodic"), ("rescal", "semantic")):
+    for name, form in (("cont", "episodic"), ("tree", "episodic"), ("rescal", "semantic")):
         model = random_model(name, form, 2, sizes=memory.graph.sizes)
         Memory(model, memory.graph, UNCALIBRATED, {}).save(folder / name)
     return folder
@@ -397,15 +397,16 @@ def test_a_mistake_is_reported_in_one_sentence(run, saved, tmp_path, words, mess
     assert list(tmp_path.iterdir()) == []
 
 
-def test_know_and_project_by_command(run, memory, saved, tmp_path):
+def test_know_and_project_by_command(run, saved, tmp_path):
+    memory = load(saved / "cont")
     words = ["--predicate", "Visits", "--top", 4]
     wanted = memory.know(predicate="Visits", as_of=TIME, top=4).to_dicts()
-    code, shown, error = run("know", saved / "world", *words, "--as-of", TIME, "--json")
+    code, shown, error = run("know", saved / "cont", *words, "--as-of", TIME, "--json")
     assert (code, json.loads(shown), error) == (0, wanted, "")
-    shown = run("know", saved / "world", *words, "--as-of", TIME)[1]
+    shown = run("know", saved / "cont", *words, "--as-of", TIME)[1]
     assert all(text in shown for text in ("probability", wanted[3]["subject"], f"{wanted[3]['score']:.3f}"))
     out = tmp_path / "then"
-    code, shown, error = run("project", saved / "world", "--as-of", TIME, "--out", out, "--json")
+    code, shown, error = run("project", saved / "cont", "--as-of", TIME, "--out", out, "--json")
     assert (code, error) == (0, "")
     summary = json.loads(shown)
     assert (summary["out"], summary["model"], summary["form"], summary["as_of"]) == (
@@ -415,16 +416,16 @@ def test_know_and_project_by_command(run, memory, saved, tmp_path):
         TIME,
     )
     assert json.loads(run("know", out, *words, "--json")[1]) == wanted
-    code, _, error = run("project", saved / "world", "--out", out)
+    code, _, error = run("project", saved / "cont", "--out", out)
     assert code == 2
     assert "exists; choose another --out, or replace it with --force" in error
     assert load(out).about["projection"]["as_of"] == TIME
-    code, shown, _ = run("project", saved / "world", "--out", out, "--force")
+    code, shown, _ = run("project", saved / "cont", "--out", out, "--force")
     assert code == 0
     assert f"{len(holding(memory.graph, '2001-12'))} facts as of 2001-12" in shown
     assert load(out).about["projection"]["as_of"] == "2001-12"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary").write_text("keep me")
-    code, _, error = run("project", saved / "world", "--out", tmp_path / "mine", "--force")
+    code, _, error = run("project", saved / "cont", "--out", tmp_path / "mine", "--force")
     assert (code, "exists and is not a memory" in error) == (2, True)
     assert sorted(p.name for p in tmp_path.rglob("*") if p.parent.name != "then") == ["diary", "mine", "then"]

@@ -1,4 +1,4 @@
-"""A bundle: a trained memory as a folder that is replaced in one step and checked by digests when it is read.
+"""Write and read a bundle: a memory as a folder that is replaced in one step and checked by digests when it is read.
 
 It holds `weights.safetensors`, `memory.json`, `entities`, `predicates`, `times` and `facts.parquet`. The digest of
 every file is in `memory.json`, which also has its own. Nothing in a bundle is ever executed.
@@ -47,7 +47,7 @@ def write_bundle(
 
 
 def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str, Any]]:
-    """Weights, graph and description of a bundle, after every digest has been checked."""
+    """Return weights, graph and description of a bundle, after every digest has been checked."""
     path = existing_folder(path)
     about = _read_about(path)
     for name in (WEIGHTS, *TABLES):
