@@ -185,8 +185,9 @@ def test_a_kill_during_save_never_leaves_a_wrong_bundle(memory, tmp_path, existi
         else:
             with pytest.raises(UserError, match="no such memory"):
                 load(path)
-        memory.save(path, overwrite=True)  # and the place can be used again
-        assert type(load(path).model) is type(memory.model)
+        if at % 5 == 0:
+            memory.save(path, overwrite=True)  # and the path can be used again
+            assert type(load(path).model) is type(memory.model)
         if whole:
             break
     assert whole

@@ -137,7 +137,8 @@ def test_time_rows_are_the_ridge_regressions_over_all_cells(monkeypatch, name, d
         monkeypatch.setattr(projection, "RESIDUAL", 1e-12)
     if chunked:
         monkeypatch.setattr(projection, "BYTES", 1)
-    for ridge, unseen in ((1e-2, 1e-2), (0.3, 0), (1e-2, 2.0)):
+    options = [(1e-2, 1e-2)] if chunked else [(1e-2, 1e-2), (0.3, 0), (1e-2, 2.0)]
+    for ridge, unseen in options:
         wanted = normal_equations(name, model, facts, triples, ridge, unseen)
         solved = solve_times(model, facts, triples, ridge=ridge, unseen=unseen)
         torch.testing.assert_close(solved, wanted, rtol=1e-6, atol=1e-8)
