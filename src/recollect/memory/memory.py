@@ -27,6 +27,7 @@ from recollect.models.parameters import parameter_shapes
 from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
+from recollect.training.auto import resolve_config
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun, known_cells
 
@@ -56,25 +57,24 @@ class Memory:
         cls,
         graph: EpisodicGraph,
         *,
-        model: str = "complex",
-        dim: int = 100,
+        model: str = "auto",
+        dim: int | None = None,
         predicate_dim: int | None = None,
         time_dim: int | None = None,
         form: str = "episodic",
-        static: bool = False,
+        static: bool | None = None,
         reciprocal: bool | None = None,
         time_levels: tuple[int, ...] | None = None,
-        recipe: Recipe | str = "paper",
+        recipe: Recipe | str = "modern",
         seed: int = 0,
         dtype: str = "float32",
         device: str = "cpu",
     ) -> Memory:
         """Learn the train split, choosing the epoch and the probabilities on the valid split if there is one."""
-        chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe, model)
-        config = ModelConfig(
-            model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static, dtype=dtype,
-            reciprocal=chosen.reciprocal if reciprocal is None else reciprocal,
-            time_levels=((1,) if form == "semantic" else chosen.levels) if time_levels is None else time_levels,
+        chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
+        config, _ = resolve_config(
+            graph, chosen, model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form,
+            static=static, reciprocal=reciprocal, time_levels=time_levels, dtype=dtype,
         )  # fmt: skip
         learning = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
         for _ in learning:
