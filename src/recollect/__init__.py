@@ -13,16 +13,19 @@ from recollect.models.config import ModelConfig
 from recollect.models.zoo import MODELS
 from recollect.training.recipe import RECIPES, Recipe
 from recollect.training.run import TrainingRun
+from recollect.training.trainer import Epoch, Step
 
 __all__ = [
     "MODELS",
     "RECIPES",
     "EpisodicGraph",
+    "Epoch",
     "EventRecipe",
     "Facts",
     "Memory",
     "ModelConfig",
     "Recipe",
+    "Step",
     "TimeAxis",
     "TrainingRun",
     "UserError",
