@@ -19,7 +19,7 @@ from torch.nn import functional
 from recollect.engine import combinations, gather
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, is_sorted, number, stable_sort
+from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, encode, is_sorted, stable_sort
 from recollect.models.regularizers import embedding_norms
 from recollect.models.tensor_model import TensorModel
 from recollect.training.losses import logistic, one_vs_all, ranking
@@ -134,7 +134,7 @@ def _sort_by_matrix(
 ) -> tuple[Facts, dict[str, Tensor]]:
     """Return facts sorted by (time, predicate), so that those which share a matrix are adjacent; negatives alike."""
     slots = "".join(slot for slot in "tp" if slot in model.equation.slots)
-    codes = number(facts, model.sizes, slots)
+    codes = encode(facts, model.sizes, slots)
     if is_sorted(codes):
         return facts, dict(negatives)
     _, order = stable_sort(codes)

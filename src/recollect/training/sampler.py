@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.graph.facts import ORDER, Facts, is_sorted, number, runs, stable_sort
+from recollect.graph.facts import ORDER, Facts, concat_ranges, encode, is_sorted, stable_sort
 from recollect.models.tensor_model import TensorModel
 
 GROUP = 4  # facts of one time and predicate that stay together; with more, validation MRR suffers
@@ -44,7 +44,7 @@ class FactSampler:
         if order == "blocks" and self.block is None:
             self.block = -(-batch_size // times_per_batch[0])
         if self.block is not None:  # sorted, so that a batch in ascending order has equal (time, predicate) together
-            self.facts = facts[number(facts, model.sizes, ORDER).argsort()]
+            self.facts = facts[encode(facts, model.sizes, ORDER).argsort()]
 
     def draw_order(self, generator: torch.Generator) -> Tensor:
         """Return a new order of all facts: (n,)."""
@@ -89,11 +89,11 @@ def block_order(facts: Facts, block: int, generator: torch.Generator) -> Tensor:
     begin, sizes, owner = _cut(counts, GROUP)
     _, groups = torch.unique_consecutive((pairs // predicates)[owner], return_counts=True)  # per time
     shuffled = _shuffle_within(torch.arange(len(begin)), groups, generator)
-    order = order.index_select(0, runs(begin[shuffled], sizes[shuffled]))
+    order = order.index_select(0, concat_ranges(begin[shuffled], sizes[shuffled]))
     ends = sizes.cumsum(0)[groups.cumsum(0) - 1]  # of the facts of each time
     begin, sizes, _ = _cut(ends.diff(prepend=ends.new_zeros(1)), block)
     shuffled = torch.randperm(len(begin), generator=generator)
-    return order.index_select(0, runs(begin[shuffled], sizes[shuffled]))
+    return order.index_select(0, concat_ranges(begin[shuffled], sizes[shuffled]))
 
 
 def _shuffle_within(numbers: Tensor, counts: Tensor, generator: torch.Generator) -> Tensor:
