@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -148,3 +150,18 @@ def test_a_recipe_file_of_version_0_1_is_read(tmp_path):
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"recipe": Recipe(epochs=7).to_dict() | {"reciprocal": True, "levels": [1, 5, 25]}}))
     assert parse_recipe(str(file)) == Recipe(epochs=7)
+
+
+def test_the_code_of_the_recipes_page_runs():
+    page = Path(__file__).parents[2] / "docs" / "recipes.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    exec(compile(code, page.name, "exec"), {})
+
+
+def test_the_table_of_the_recipes_page_is_the_code():
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    models = ("cont", "tucker", "tree", "complex", "hole")
+    for option in ("penalty", "smoothness", "dropout", "label_smoothing", "learning_rate"):
+        (cells,) = re.findall(rf"^\| `{option}` \|(.*)\|$", page, flags=re.MULTILINE)
+        found = [float(cell) for cell in cells.split("|")]
+        assert found == [getattr(MODERN.for_model(model), option) for model in models]

@@ -10,6 +10,7 @@ import torch
 
 from conftest import generator, model_config, random_facts, random_model
 from recollect import Facts, Recipe, UserError
+from recollect.engine import parallel
 from recollect.models.time_knots import neighbours
 from recollect.models.zoo import build_model
 from recollect.training import objectives, rows
@@ -72,6 +73,18 @@ def test_a_run_resumed_at_any_record_ends_with_the_same_bits(start):
 def test_the_same_seed_gives_the_same_bits(start):
     first, second = start(), start()
     assert list(first) == list(second)
+    assert_same_bits(dict(first.model.state_dict()), dict(second.model.state_dict()))
+
+
+def test_the_same_seed_gives_the_same_bits_on_two_threads(monkeypatch):
+    monkeypatch.setattr(parallel, "MIN_WORK", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first, second = one_vs_all_run(), one_vs_all_run()
+        assert list(first) == list(second)
+    finally:
+        torch.set_num_threads(before)
     assert_same_bits(dict(first.model.state_dict()), dict(second.model.state_dict()))
 
 

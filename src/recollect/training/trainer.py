@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -250,7 +250,7 @@ class Trainer:
                 best = self.stopping.update_(mrr, self.epoch, self.model.state_dict())
         return Epoch(self.epoch, loss, mrr, best)
 
-    def averaged(self) -> Any:
+    def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has the mean weights, if the recipe averages."""
         return self.average.applied()
 
