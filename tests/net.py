@@ -91,15 +91,18 @@ def start_run(
     dtype: str = "float64",
 ) -> TrainingRun:
     """Return a training run that has not started; `recipe` is taken as it suits the model and changed by `options`."""
-    chosen = replace(parse_recipe(recipe, model), **options)
+    others = dict(options)
+    reciprocal = others.pop("reciprocal", recipe == "modern")
+    levels = others.pop("levels", (1, 5, 25) if recipe == "modern" else (1,))
+    chosen = replace(parse_recipe(recipe).for_model(model), **others)
     config = ModelConfig(
         model=model,
         dim=dim,
         predicate_dim=predicate_dim,
         time_dim=time_dim,
         **structure(form),
-        reciprocal=chosen.reciprocal,
-        time_levels=(1,) if form == "semantic" else chosen.levels,
+        reciprocal=reciprocal,
+        time_levels=(1,) if form == "semantic" else levels,
         dtype=dtype,
     )
     return TrainingRun(graph, config, recipe=chosen, seed=seed)
@@ -127,7 +130,7 @@ def train(graph: EpisodicGraph, **settings: Any) -> dict[str, Any]:
 def resume_checkpoint(path: Path, graph: EpisodicGraph, **settings: Any) -> dict[str, Any]:
     """Continue an interrupted run with the same settings to its end; return what `finish_run` does."""
     run = start_run(graph, **settings)
-    run.resume_(path)
+    run.load_checkpoint_(path)
     return finish_run(run)
 
 
@@ -137,7 +140,7 @@ def write_checkpoint(path: Path, graph: EpisodicGraph, *, epochs: int, **setting
     for record in run:
         if not isinstance(record, Epoch) and record.epoch == epochs:
             break
-    run.keep(path)
+    run.save_checkpoint(path)
 
 
 def checksums(model: TensorModel) -> dict[str, float]:

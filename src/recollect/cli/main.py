@@ -32,9 +32,10 @@ from recollect.io.checkpoint import remove_checkpoint
 from recollect.io.plots import figure_class
 from recollect.memory.bundle import ABOUT
 from recollect.memory.memory import Memory, load
-from recollect.models.config import FORMS, ModelConfig
+from recollect.models.config import FORMS
 from recollect.models.time_knots import parse_time_levels
 from recollect.models.zoo import MODELS
+from recollect.training.auto import resolve_config
 from recollect.training.negatives import parse_negatives
 from recollect.training.recipe import LOSSES, USED_BY, Recipe, check_predict, parse_recipe
 from recollect.training.run import TrainingRun
@@ -183,8 +184,6 @@ def train(
         "negatives": parse_negatives(negatives) if negatives is not None else None,
         "avoid_known": avoid_known,
         "predict": check_predict(predict) if predict is not None else None,
-        "reciprocal": reciprocal,
-        "levels": parse_time_levels(levels) if levels is not None else None,
         "smoothness": smoothness,
         "candidates": candidates,
         "penalty": penalty,
@@ -203,20 +202,22 @@ def train(
     chosen = _changed(recipe, model, told)
     graph = _split(graph_of(data, columns, grain, static, inclusive_end), split, entities, seed)
     with_static = form == "both"
-    config = ModelConfig(
+    config, _ = resolve_config(
+        graph,
+        chosen,
         model=model,
         dim=dim,
         predicate_dim=predicate_dim,
         time_dim=time_dim,
         form="episodic" if with_static else form,
         static=with_static,
-        reciprocal=chosen.reciprocal,
-        time_levels=(1,) if form == "semantic" else chosen.levels,
+        reciprocal=reciprocal,
+        time_levels=parse_time_levels(levels) if levels is not None else None,
         dtype=dtype,
     )
     learning = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
     if resume and partial.exists():
-        learning.resume_(partial)
+        learning.load_checkpoint_(partial)
     elif force:
         remove_checkpoint(partial)
     began = time.monotonic()
@@ -287,8 +288,18 @@ def search(
     told: dict[str, Any] = {"epochs": epochs, "validate_every": validate_every}
     chosen = _changed(recipe, model, told)
     graph = _split(graph_of(data, columns, grain, False, False), split, None, seed)
-    dims = ModelConfig(model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim).dims
-    searching = Search(graph, model=model, dim=dims, recipe=chosen, folder=out, form=form, seed=seed)
+    with_static = form == "both"
+    config, _ = resolve_config(
+        graph,
+        chosen,
+        model=model,
+        dim=dim,
+        predicate_dim=predicate_dim,
+        time_dim=time_dim,
+        form="episodic" if with_static else form,
+        static=with_static,
+    )
+    searching = Search(graph, config, chosen, out, seed=seed)
     with share_progress("") as progress:
         found = searching.run(budget, progress.tell)
     if as_json:
@@ -444,7 +455,7 @@ def _print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
 def _changed(recipe: str, model: str, told: dict[str, Any]) -> Recipe:
     """A recipe, as it suits the model, with what was told otherwise; what its loss has no use for is refused."""
     changes = {name: value for name, value in told.items() if value is not None}
-    chosen = replace(parse_recipe(recipe, model), **changes)
+    chosen = replace(parse_recipe(recipe).for_model(model), **changes)
     for name in changes:
         if chosen.loss not in (losses := USED_BY.get(name, LOSSES)):
             raise UserError(
@@ -512,7 +523,7 @@ def _run(learning: TrainingRun, partial: Path) -> None:
         for record in _shown(learning):
             due = isinstance(record, Epoch) and record.epoch % learning.recipe.validate_every == 0
             if stopped or due or time.monotonic() - kept > CHECKPOINT_SECONDS:
-                learning.keep(partial)
+                learning.save_checkpoint(partial)
                 kept = time.monotonic()
             if stopped:
                 typer.echo(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
@@ -539,7 +550,7 @@ def _stop_signals() -> Iterator[list[int]]:
 
 def _shown(learning: TrainingRun) -> Iterator[Step | Epoch]:
     """The records of a run, with a progress bar on standard error, or a line a validation where that is no terminal."""
-    facts, epochs = len(learning.training.facts), learning.recipe.epochs
+    facts, epochs = len(learning.trainer.facts), learning.recipe.epochs
     columns = (
         TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
         BarColumn(),
@@ -552,12 +563,12 @@ def _shown(learning: TrainingRun) -> Iterator[Step | Epoch]:
     shown = console(stderr=True)
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
         mrr = next((f"{h.mrr:.3f}" for h in reversed(learning.history) if h.mrr is not None), "–")
-        done = learning.training.epoch * facts
+        done = learning.trainer.epoch * facts
         task = progress.add_task(
             "learn",
             total=epochs * facts,
             completed=done,
-            epoch=learning.training.epoch,
+            epoch=learning.trainer.epoch,
             epochs=epochs,
             rate="–",
             loss=0,

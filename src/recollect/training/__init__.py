@@ -1,1 +1,1 @@
-"""Train a model: recipe, losses, negatives, sampler, trainer, run."""
+"""Train a model: recipe, objectives, negatives, sampler, row selection, trainer, run, callbacks, search."""

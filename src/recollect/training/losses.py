@@ -1,31 +1,32 @@
-"""Losses as pure functions: of logits, θ of true facts (B,) against θ of their corruptions (B, K); or of queries."""
+"""Losses as pure functions of logits, or of queries and candidates."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-BYTES = 8 * 2**20  # of logits at a time: they stay in a processor's cache until they are used up
+from recollect.engine import parallel_for
+
+BLOCK_BYTES = 4 * 2**20  # logits per block and thread: they stay in a CPU cache until their gradient is computed
 
 
 def logistic(true: Tensor, false: Tensor, truth: Tensor | None = None) -> Tensor:
-    """Σ log(1 + exp(−y θ)) of each fact and its corruptions: (B,), (B, K) -> (B,).
+    """Return Σ log(1 + exp(−y θ)) over each fact and its negatives: (B,), (B, K) -> (B,).
 
-    Corruptions have y = −1. A fact has y = +1, or −1 where `truth` says that it is known to be false;
-    its corruptions then tell nothing and are left out.
+    Negatives have y = −1. A fact has y = +1, or −1 where `truth` (B,) is False; the negatives of a false fact carry no
+    information and are left out.
     """
-    corrupted = functional.softplus(false).sum(dim=1)
+    negatives = functional.softplus(false).sum(dim=1)
     if truth is None:
-        return functional.softplus(-true) + corrupted
-    return functional.softplus(true.where(~truth, -true)) + corrupted * truth
+        return functional.softplus(-true) + negatives
+    return functional.softplus(true.where(~truth, -true)) + negatives * truth
 
 
 def ranking(true: Tensor, false: Tensor, *, margin: float = 1.0, sigmoid: bool = True) -> Tensor:
-    """Σ max(0, γ + σ(θ⁻) − σ(θ⁺)) of each fact and its corruptions: (B,), (B, K) -> (B,).
+    """Return Σ max(0, γ + σ(θ⁻) − σ(θ⁺)) over each fact's negatives: (B,), (B, K) -> (B,).
 
     Without `sigmoid`, θ itself is compared, as projection needs.
     """
@@ -35,79 +36,131 @@ def ranking(true: Tensor, false: Tensor, *, margin: float = 1.0, sigmoid: bool =
 
 
 def one_vs_all(
-    query: Tensor,
-    table: Tensor,
-    which: Tensor,
-    answer: Tensor,
-    weight: Tensor | None = None,
+    queries: Tensor,
+    candidates: Tensor,
+    query_index: Tensor,
+    answers: Tensor,
+    weights: Tensor | None = None,
     *,
     counts: Tensor | None = None,
     smoothing: float = 0.0,
-    budget: int = BYTES,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Tensor:
-    """Σ log Σ_n c_n exp(q · x_n) − q · x_a over facts: cross entropy of each answer a against all candidates n.
+    """Return Σ_facts w (log Σ_n c_n exp(q · x_n) − q · x_a): the summed cross entropy of answers a, a scalar.
 
-    query (Q, w), table (N, w), and for each fact its query, its answer and its weight: (B,) -> (). Facts that share
-    a query share its logits, which are made, used for the loss and for both gradients, and forgotten, a block of
-    queries at a time, of at most `budget` bytes. With `smoothing` ε the answer counts 1 − ε, all candidates ε together.
-    A candidate stands for c_n (N,) like it, or for itself alone.
+    queries (Q, d), candidates (N, d); query_index, answers and weights w (B,) hold the query, the answer and the weight
+    of each fact. Facts with the same query share its logits. Candidate n counts as c_n equal ones (N,), by default 1.
+    With `smoothing` ε the answer has probability 1 − ε and all candidates share ε.
+
+    The logits (Q, N) exist only in blocks of `block_bytes`. Inside `one_thread()`, blocks of queries run in parallel.
     """
-    weight = torch.ones_like(answer, dtype=query.dtype) if weight is None else weight.to(query.dtype)
-    counts = query.new_ones(len(table)) if counts is None else counts.to(query)
-    rows = max(1, budget // (len(table) * query.itemsize))
-    return _OneVsAll.apply(query, table, which, answer, weight, counts, smoothing, rows)
+    weights = torch.ones_like(answers, dtype=queries.dtype) if weights is None else weights.to(queries.dtype)
+    counts = queries.new_ones(len(candidates)) if counts is None else counts.to(queries)
+    rows = max(1, block_bytes // (len(candidates) * queries.itemsize))
+    return _OneVsAll.apply(queries, candidates, query_index, answers, weights, counts, smoothing, rows)
 
 
 class _OneVsAll(torch.autograd.Function):
-    """The gradients are those of a sum, so they are made with the loss and only scaled on the way back."""
+    """Cross entropy whose gradients are computed together with the loss, block by block."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        query: Tensor,
-        table: Tensor,
-        which: Tensor,
-        answer: Tensor,
-        weight: Tensor,
+        queries: Tensor,
+        candidates: Tensor,
+        query_index: Tensor,
+        answers: Tensor,
+        weights: Tensor,
         counts: Tensor,
         smoothing: float,
         rows: int,
     ) -> Tensor:
-        query, table = query.detach(), table.detach()
-        needed = any(ctx.needs_input_grad[:2])
-        total = query.new_zeros(len(query)).index_add_(0, which, weight)  # of the facts of each query
-        order = which.argsort(stable=True)
-        bounds = torch.searchsorted(
-            which[order], torch.arange(0, len(query) + rows, rows, device=which.device)
-        ).tolist()
-        dquery, dtable = torch.empty_like(query), torch.zeros_like(table)
-        buffer = query.new_empty(min(rows, len(query)), len(table))
-        loss = query.new_zeros((), dtype=torch.float64)
-        more, shared = counts.log(), smoothing * counts / counts.sum()
-        for block, (start, stop) in enumerate(pairwise(bounds)):
-            q = query[block * rows : (block + 1) * rows]
-            logits = torch.addmm(more, q, table.T, out=buffer[: len(q)])
-            torch.log_softmax(logits, dim=1, out=logits)
-            facts = order[start:stop]
-            at, to = which[facts] - block * rows, answer[facts]
-            weights = total[block * rows : (block + 1) * rows, None]
-            right = (1 - smoothing) * weight[facts]
-            loss -= ((logits[at, to] - more[to]) * right).sum()
-            if smoothing:
-                loss -= ((logits @ shared - more @ shared) * weights[:, 0]).sum()
-            if needed:
-                wrong = logits.exp_().mul_(weights)  # Σ of softmax over the facts of a query
-                if smoothing:
-                    wrong.sub_(weights * shared)
-                wrong.index_put_((at, to), -right, accumulate=True)
-                torch.mm(wrong, table, out=dquery[block * rows : (block + 1) * rows])
-                dtable.addmm_(wrong.T, q)
-        if needed:
-            ctx.save_for_backward(dquery, dtable)
-        return loss.to(query.dtype)
+        block_losses = _BlockLosses(
+            queries.detach(), candidates.detach(), query_index, answers, weights, counts, smoothing
+        )
+        needs_grad = any(ctx.needs_input_grad[:2])
+        losses: dict[int, Tensor] = {}  # by the first query of a thread's range
+        candidate_grads: dict[int, Tensor] = {}
+        query_grad = torch.empty_like(block_losses.queries) if needs_grad else None
+
+        def run(first: int, last: int) -> None:
+            losses[first], candidate_grads[first] = block_losses.run(first, last, rows, query_grad)
+
+        work = (3 if needs_grad else 1) * len(queries) * candidates.numel()
+        parallel_for(run, len(queries), work)
+        starts = sorted(losses)  # a fixed order of summation: the same thread count gives the same bits
+        loss, candidate_grad = losses[starts[0]], candidate_grads[starts[0]]
+        for start in starts[1:]:
+            loss = loss + losses[start]
+            candidate_grad += candidate_grads[start]
+        if query_grad is not None:
+            ctx.save_for_backward(query_grad, candidate_grad)
+        return loss.to(queries.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        dquery, dtable = ctx.saved_tensors
-        return grad * dquery, grad * dtable, None, None, None, None, None, None
+        query_grad, candidate_grad = ctx.saved_tensors
+        return grad * query_grad, grad * candidate_grad, None, None, None, None, None, None
+
+
+class _BlockLosses:
+    """The data of one call of `one_vs_all`, and the loss of any range of its queries."""
+
+    def __init__(
+        self,
+        queries: Tensor,
+        candidates: Tensor,
+        query_index: Tensor,
+        answers: Tensor,
+        weights: Tensor,
+        counts: Tensor,
+        smoothing: float,
+    ) -> None:
+        self.queries, self.candidates, self.smoothing = queries, candidates, smoothing
+        order = query_index.argsort(stable=True)
+        self.query_index, self.answers, self.weights = query_index[order], answers[order], weights[order]
+        every_query = torch.arange(len(queries) + 1, device=query_index.device)
+        self.offsets = torch.searchsorted(self.query_index, every_query).tolist()  # facts of query q: offsets[q : q+1]
+        self.query_weights = queries.new_zeros(len(queries)).index_add_(0, self.query_index, self.weights)
+        self.log_counts = counts.log()
+        self.uniform = smoothing * counts / counts.sum()  # (N,): the share of ε of each candidate
+
+    def run(self, first: int, last: int, rows: int, query_grad: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the loss of queries [first, last) and its gradient by candidates; fill `query_grad` if given."""
+        loss = self.queries.new_zeros((), dtype=torch.float64)
+        candidate_grad = torch.zeros_like(self.candidates if query_grad is not None else self.candidates[:0])
+        buffer = self.queries.new_empty(min(rows, last - first), len(self.candidates))
+        for start in range(first, last, rows):
+            stop = min(start + rows, last)
+            queries = self.queries[start:stop]
+            logits = torch.addmm(self.log_counts, queries, self.candidates.T, out=buffer[: stop - start])
+            torch.log_softmax(logits, dim=1, out=logits)
+            loss += self._loss(logits, start, stop)
+            if query_grad is not None:
+                self._logit_gradient_(logits, start, stop)
+                torch.mm(logits, self.candidates, out=query_grad[start:stop])
+                candidate_grad.addmm_(logits.T, queries)
+        return loss, candidate_grad
+
+    def _facts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return row in the block, answer and (1 − ε) w of the facts of queries [start, stop)."""
+        facts = slice(self.offsets[start], self.offsets[stop])
+        return self.query_index[facts] - start, self.answers[facts], (1 - self.smoothing) * self.weights[facts]
+
+    def _loss(self, log_softmax: Tensor, start: int, stop: int) -> Tensor:
+        row, answer, weight = self._facts(start, stop)
+        loss = -((log_softmax[row, answer] - self.log_counts[answer]) * weight).sum()
+        if self.smoothing:
+            mean = log_softmax @ self.uniform - self.log_counts @ self.uniform
+            loss = loss - (mean * self.query_weights[start:stop]).sum()
+        return loss
+
+    def _logit_gradient_(self, log_softmax: Tensor, start: int, stop: int) -> None:
+        """Replace log softmax (n, N) by the gradient of the loss by the logits."""
+        row, answer, weight = self._facts(start, stop)
+        query_weights = self.query_weights[start:stop, None]
+        gradient = log_softmax.exp_().mul_(query_weights)
+        if self.smoothing:
+            gradient.sub_(query_weights * self.uniform)
+        gradient.index_put_((row, answer), -weight, accumulate=True)

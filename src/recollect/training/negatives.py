@@ -1,4 +1,4 @@
-"""Corruption of true facts, slot by slot: the false facts that sampled losses compare with."""
+"""Negatives: ids that replace one slot of a true fact, so that the result is taken for false."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from recollect.graph.facts import SLOT_NAMES, SLOTS, Facts, parse_slot
 def sample_negatives(
     facts: Facts, slot: str, count: int, *, known: FactIndex, generator: torch.Generator, avoid_known: bool = False
 ) -> Tensor:
-    """Ids that replace `slot` of each fact, never its own: (B, count).
+    """Return ids (B, count) that replace `slot` of each fact, never its own id.
 
-    With `avoid_known`, never one that completes a known fact either.
+    With `avoid_known`, no id completes a known fact.
     """
     if known.size(slot) < 2:
         raise UserError(f"cannot corrupt the {SLOT_NAMES[slot]}: this graph has only one; set its negatives to 0")
@@ -28,7 +28,7 @@ def sample_negatives(
 
 
 def parse_negatives(text: str) -> dict[str, int]:
-    """Corruptions per fact and slot.
+    """Return the number of negatives per fact and slot from text.
 
     >>> parse_negatives("s=1,o=1"), parse_negatives("object=3,time=2")
     ({'s': 1, 'o': 1}, {'o': 3, 't': 2})
@@ -43,15 +43,15 @@ def parse_negatives(text: str) -> dict[str, int]:
 
 
 def check_negatives(counts: Mapping[str, int]) -> dict[str, int]:
-    """Only the slots that are corrupted, at least one, in the order s p o t, which draws depend on."""
+    """Return the slots with negatives, at least one, in the order s p o t, which random draws depend on."""
     if not isinstance(counts, Mapping) or not all(map(is_count, counts.values())):
         raise UserError(f"cannot read negatives {counts!r}; give slots whole numbers from 0, like s=1,o=1")
-    told = {parse_slot(slot): count for slot, count in counts.items()}
-    if not told or max(told.values()) < 1:
+    by_slot = {parse_slot(slot): count for slot, count in counts.items()}
+    if not by_slot or max(by_slot.values()) < 1:
         raise UserError(f"negatives {dict(counts)} corrupt nothing; give at least one slot a count, like s=1,o=1")
-    return {slot: told[slot] for slot in SLOTS if told.get(slot)}
+    return {slot: by_slot[slot] for slot in SLOTS if by_slot.get(slot)}
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is a whole number from 0; True is none."""
+    """Return whether a value is a whole number from 0; a bool is not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,167 +1,281 @@
-"""How to learn, as data: named, frozen, and written into every saved memory."""
+"""How to train, as data: named, frozen, and stored with every memory.
+
+Every option is one field of `Recipe`, declared with its help text, its check and how it is read from text; the command
+line, recipe files and error messages follow from that declaration.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from recollect.engine import OPTIMIZERS
 from recollect.errors import UserError
 from recollect.graph.facts import SLOTS, parse_slot, parse_slots
-from recollect.models.time_knots import check_time_levels
-from recollect.training.losses import logistic, ranking
-from recollect.training.negatives import check_negatives, is_count
+from recollect.training.negatives import check_negatives, is_count, parse_negatives
+from recollect.training.objectives import OBJECTIVES, Objective
 
 ORDERS = ("auto", "random", "blocks")
-LOSSES = ("logistic", "ranking", "one-vs-all")
-SAMPLED = LOSSES[:2]
-# the losses that a setting means something to, where not all
-USED_BY: dict[str, tuple[str, ...]] = {
-    "margin": ("ranking",),
-    "negatives": SAMPLED,
-    "avoid_known": SAMPLED,
-    **dict.fromkeys(("predict", "candidates", "penalty", "dropout", "label_smoothing"), ("one-vs-all",)),
-}
+LOSSES = tuple(OBJECTIVES)
+MODEL_OPTIONS = ("reciprocal", "levels")  # fields of version 0.1's recipe that are now options of a model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Losses on sampled corruptions, or against all candidates, with early stopping: the paper's is the default.
+def _option(default: Any, help: str, check: Callable[[str, Any], Any], parse: Callable[[str], Any]) -> Any:
+    """Declare a field; `check(name, value)` returns the value or raises UserError, `parse` reads it from text."""
+    metadata = {"help": help, "check": check, "parse": parse}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
-    Where the paper gives no value: λ = 1e-3 is the strongest penalty under which every model leaves its
-    Xavier start on ICEWS14 (at 1e-2 DistMult and Tree shrink to zero, ComplEx gains); validation every 10
-    epochs, not 50 or 100, because ranking is cheap here and the tensor models peak early.
 
-    >>> Recipe(loss="ranking", margin=0.5).negatives
-    {'s': 1, 'o': 1}
-    """
+def _number(
+    default: float, help: str, *, positive: bool = False, below: float = math.inf, optional: bool = False
+) -> Any:
+    """Declare a number from 0, or above 0 if `positive`; None is allowed if `optional`."""
 
-    loss: str = "logistic"
-    margin: float = 1.0  # of the ranking loss
-    sigmoid: bool = True  # the ranking loss compares σ(θ) (True) or θ (False)
-    negatives: Mapping[str, int] = field(default_factory=lambda: {"s": 1, "o": 1})
-    predict: Mapping[str, float] = field(default_factory=lambda: {"s": 1.0, "o": 1.0})  # what one-vs-all weighs
-    candidates: int = 0  # entities drawn for every batch that stand for all that it does not name; 0: all of them
-    reciprocal: bool = False  # predicates have inverses, and who is asked as whom
-    levels: tuple[int, ...] = (1,)  # spacings of the knots that times are made of
-    smoothness: float = 0.0  # of Σ ‖a_t − a_{t+1}‖² over neighbouring knots, beside the loss summed over all facts
-    penalty: float = 0.0  # of what a score is made of (`TensorModel.weighed`), beside the loss of each fact
-    dropout: float = 0.0  # the part of a query's numbers that is left out
-    label_smoothing: float = 0.0  # the part of an answer that all candidates share
-    average: bool = False  # the mean of the weights after every epoch, each counting as its number, is what is kept
-    time_rate: float = 1.0  # of the learning rate, that times take whose rows are cores
-    avoid_known: bool = False  # corruptions may not be facts of the training split
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    l2: float = 1e-3  # λ of λ‖P‖², beside the loss summed over all training facts
-    batch_size: int = 1024
-    order: str = "auto"  # of the facts: random, in blocks of one time, or whichever suits the model
-    epochs: int = 500  # at most
-    validate_every: int = 10  # epochs between two validations
-    patience: int = 5  # validations without a better MRR before training stops
+    def check(name: str, value: Any) -> float | None:
+        if value is None and optional:
+            return None
+        valid = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not valid or value < 0 or (positive and value == 0):
+            raise UserError(f"{name} must be a number {'above 0' if positive else 'from 0'}; got {value!r}")
+        if value >= below:
+            raise UserError(f"{name} must be a number below {below:g}; got {value}")
+        return value
 
-    def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise UserError(f"unknown loss {self.loss!r}; choose one of {', '.join(LOSSES)}")
-        if self.optimizer not in OPTIMIZERS:
-            raise UserError(f"unknown optimizer {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
-        if self.order not in ORDERS:
-            raise UserError(f"unknown order {self.order!r}; choose one of {', '.join(ORDERS)}")
-        object.__setattr__(self, "negatives", check_negatives(self.negatives))
-        object.__setattr__(self, "predict", check_predict(self.predict))
-        object.__setattr__(self, "levels", check_time_levels(self.levels))
-        for name in ("sigmoid", "reciprocal", "average", "avoid_known"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise UserError(f"{name} must be true or false; got {value!r}")
-        for name in ("batch_size", "epochs", "validate_every", "patience"):
-            if not is_count(value := getattr(self, name)) or value < 1:
-                raise UserError(f"{name} must be a whole number from 1; got {value}")
-        if not is_count(self.candidates):
-            raise UserError(f"candidates must be a whole number from 0, which means all; got {self.candidates}")
-        s, o = self.predict.get("s"), self.predict.get("o")
-        if self.reciprocal and (self.loss != "one-vs-all" or o is None or s != o):
-            raise UserError(
-                "reciprocal predicates are for one-vs-all that predicts s and o alike; leave them out (--no-reciprocal)"
-            )
-        positive = ("learning_rate", "time_rate")
-        for name in (*positive, "l2", "margin", "smoothness", "penalty", "dropout", "label_smoothing"):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if not number or value < 0 or (value == 0 and name in positive):
-                raise UserError(f"{name} must be a number {'above 0' if name in positive else 'from 0'}; got {value!r}")
-            if name in ("dropout", "label_smoothing") and value >= 1:
-                raise UserError(f"{name} must be a number below 1; got {value}")
+    return _option(default, help, check, _parse_number)
 
-    def told(self) -> dict[str, Any]:
-        """Every setting as JSON would give it back."""
-        told: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return told
 
-    @property
-    def drawn(self) -> Mapping[str, int]:
-        """The corruptions that are drawn for each fact, by slot."""
-        return {} if self.loss == "one-vs-all" else self.negatives
+def _count(default: int, help: str, *, minimum: int = 1, note: str = "") -> Any:
+    """Declare a whole number."""
 
-    @property
-    def slots(self) -> str:
-        """The slots whose queries are needed."""
-        return "".join(self.predict if self.loss == "one-vs-all" else self.negatives)
+    def check(name: str, value: Any) -> int:
+        if not is_count(value) or value < minimum:
+            raise UserError(f"{name} must be a whole number from {minimum}{note}; got {value}")
+        return int(value)
 
-    def objective(self) -> Callable[..., Tensor]:
-        """The sampled loss of each fact and its corruptions: (B,), (B, K) -> (B,)."""
-        if self.loss == "logistic":
-            return logistic
-        assert self.loss == "ranking", "one-vs-all draws no corruptions"
-        return partial(ranking, margin=self.margin, sigmoid=self.sigmoid)
+    return _option(default, help, check, _parse_number)
+
+
+def _flag(default: bool, help: str) -> Any:
+    """Declare a boolean."""
+
+    def check(name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise UserError(f"{name} must be true or false; got {value!r}")
+        return value
+
+    return _option(default, help, check, lambda text: {"true": True, "false": False}.get(text.lower(), text))
+
+
+def _choice(default: str, help: str, choices: Sequence[str]) -> Any:
+    """Declare one of some names."""
+
+    def check(name: str, value: Any) -> str:
+        if value not in choices:
+            raise UserError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
+        return str(value)
+
+    return _option(default, f"{help}: {', '.join(choices)}.", check, str)
+
+
+def _parse_number(text: str) -> Any:
+    """Return a whole number or a float; text that is neither is returned as it is, for the check to refuse."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def check_predict(predict: Mapping[str, float] | str) -> dict[str, float]:
-    """Slots and their weights, in the order s p o t, from letters, words or text like s=1,o=1,t=0.1.
+    """Return slots and their weights, in the order s p o t, from letters, words or text like s=1,o=1,t=0.1.
 
     >>> check_predict("so"), check_predict("s=1,o=1,time=0.1")
     ({'s': 1.0, 'o': 1.0}, {'s': 1.0, 'o': 1.0, 't': 0.1})
     """
     if isinstance(predict, str):
-        if "=" in predict:
-            words = (word.partition("=") for word in predict.replace(" ", "").split(","))
-            try:
-                predict = {slot: float(weight) for slot, _, weight in words}
-            except ValueError:
-                raise UserError(f"cannot read predict {predict!r}; write it like so or s=1,o=1,t=0.1") from None
-        else:
-            predict = dict.fromkeys(parse_slots(predict), 1.0)
+        predict = _parse_predict(predict)
     if not isinstance(predict, Mapping) or not all(isinstance(weight, int | float) for weight in predict.values()):
         raise UserError(f"cannot read predict {predict!r}; write it like so or s=1,o=1,t=0.1")
-    told = {parse_slot(slot): float(weight) for slot, weight in predict.items()}
-    if any(not (math.isfinite(weight) and weight >= 0) for weight in told.values()):
+    weights = {parse_slot(slot): float(weight) for slot, weight in predict.items()}
+    if any(not (math.isfinite(weight) and weight >= 0) for weight in weights.values()):
         raise UserError(f"one-vs-all weighs its slots by numbers from 0; got {predict}")
-    if not any(told.values()):
+    if not any(weights.values()):
         raise UserError("one-vs-all predicts at least one slot, like predict=so; none was given")
-    return {slot: told[slot] for slot in SLOTS if told.get(slot)}
+    return {slot: weights[slot] for slot in SLOTS if weights.get(slot)}
 
+
+def _parse_predict(text: str) -> dict[str, float]:
+    if "=" not in text:
+        return dict.fromkeys(parse_slots(text), 1.0)
+    words = [word.partition("=") for word in text.replace(" ", "").split(",")]
+    try:
+        return {slot: float(weight) for slot, _, weight in words}
+    except ValueError:
+        raise UserError(f"cannot read predict {text!r}; write it like so or s=1,o=1,t=0.1") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Loss, regularization, optimizer and schedule of a training; the fields default to the paper's recipe.
+
+    A field that is None has its value chosen by `for_model`. To change a named recipe: `replace(RECIPES["modern"],
+    epochs=10)`.
+
+    Where the paper gives no value: l2 = 1e-3 is the strongest penalty under which every model leaves its Xavier start
+    on ICEWS14 (at 1e-2 DistMult and Tree shrink to zero, ComplEx gains); validation every 10 epochs, not 50 or 100,
+    because ranking is cheap here and the tensor models peak early.
+
+    >>> Recipe(loss="ranking", margin=0.5).negatives
+    {'s': 1, 'o': 1}
+    """
+
+    loss: str = _choice("logistic", "Loss", LOSSES)
+    margin: float = _number(1.0, "Margin γ of the ranking loss.")
+    sigmoid: bool = _flag(True, "Let the ranking loss compare σ(θ); false: θ.")
+    negatives: Mapping[str, int] = _option(
+        {"s": 1, "o": 1},
+        "Negatives per fact and slot, like s=1,o=1.",
+        lambda name, value: check_negatives(value),
+        parse_negatives,
+    )
+    predict: Mapping[str, float] | None = _option(
+        {"s": 1.0, "o": 1.0},
+        "Slots that one-vs-all predicts and their weights, like s=1,p=0.25,o=1.",
+        lambda name, value: None if value is None else check_predict(value),
+        check_predict,
+    )
+    candidates: int = _count(
+        0,
+        "Entities sampled per batch as candidates, weighted to count for all that are not in the batch; 0: all.",
+        minimum=0,
+        note=", which means all",
+    )
+    smoothness: float | None = _number(
+        0.0, "Weight of Σ ‖a_k − a_{k+1}‖² over neighbouring time knots, added to the total loss.", optional=True
+    )
+    penalty: float | None = _number(
+        0.0, "Weight of the norms of a fact's embeddings and query (one-vs-all), added to its loss.", optional=True
+    )
+    dropout: float | None = _number(0.0, "Share of a query's elements that is set to 0.", below=1, optional=True)
+    label_smoothing: float | None = _number(
+        0.0, "Probability that is spread over all candidates instead of the answer.", below=1, optional=True
+    )
+    average: bool = _flag(False, "Keep the mean of the weights after each epoch, epoch i counting i times.")
+    time_rate: float = _number(
+        1.0, "Factor of the learning rate for times whose rows are matrices or larger (ConT).", positive=True
+    )
+    avoid_known: bool = _flag(False, "Never sample a negative that is a training fact.")
+    optimizer: str = _choice("adam", "Optimizer", OPTIMIZERS)
+    learning_rate: float | None = _number(1e-3, "Learning rate of the optimizer.", positive=True, optional=True)
+    l2: float = _number(1e-3, "λ of λ‖P‖² over all parameters, added to the loss of all training facts.")
+    batch_size: int = _count(1024, "Facts per step.")
+    order: str = _choice("auto", "Order of facts; blocks share times within a batch", ORDERS)
+    epochs: int = _count(500, "Maximum number of epochs.")
+    validate_every: int = _count(10, "Epochs between two validations.")
+    patience: int = _count(5, "Stop after this many validations without a better MRR.")
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            checked = each.metadata["check"](each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, checked)
+
+    def for_model(self, name: str) -> Recipe:
+        """Return the recipe with every unset field filled by the value that suits the model of that name.
+
+        >>> RECIPES["modern"].for_model("cont").dropout, RECIPES["modern"].for_model("complex").dropout
+        (0.2, 0.0)
+        """
+        suited = SUITED.get(name.lower(), TENSOR)
+        unset = [each.name for each in fields(self) if getattr(self, each.name) is None]
+        return replace(self, **{field_name: suited[field_name] for field_name in unset})
+
+    def filled(self, name: str) -> Any:
+        """Return the value of a field; raise ValueError if it is still unset."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{name} is unset; fill the recipe with for_model first")
+        return value
+
+    def objective(self) -> Objective:
+        """Return the objective with this recipe's settings; the recipe must be filled by `for_model`."""
+        return OBJECTIVES[self.loss].from_recipe(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every setting as JSON would give it back; None if unset."""
+        settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return settings
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Recipe:
+        """Return the recipe of some settings; `reciprocal` and `levels`, which version 0.1 wrote, are ignored."""
+        return cls(**{name: value for name, value in settings.items() if name not in MODEL_OPTIONS})
+
+    @classmethod
+    def parse_option(cls, name: str, text: str) -> Any:
+        """Return the value of one field from text; "none" leaves to the model what may be left to it.
+
+        >>> Recipe.parse_option("epochs", "20"), Recipe.parse_option("predict", "s=1,o=1")
+        (20, {'s': 1.0, 'o': 1.0})
+        """
+        declared = {each.name: each for each in fields(cls)}
+        if name not in declared:
+            raise UserError(f"unknown recipe option {name!r}; choose one of {', '.join(declared)}")
+        metadata = declared[name].metadata
+        return metadata["check"](name, None if text.lower() == "none" else metadata["parse"](text))
+
+
+# which losses use an option, for the options that not all losses use
+USED_BY: dict[str, tuple[str, ...]] = {
+    name: tuple(loss for loss, objective in OBJECTIVES.items() if name in objective.options)
+    for name in dict.fromkeys(option for objective in OBJECTIVES.values() for option in objective.options)
+}
+
+# Values of unset fields, chosen on the validation split of ICEWS14 (docs/recipes.md). Models whose θ is a sum over one
+# axis have fewer parameters to regularize.
+TENSOR: dict[str, Any] = {
+    "predict": {"s": 1.0, "p": 0.25, "o": 1.0},
+    "smoothness": 3.0,
+    "penalty": 5e-3,
+    "dropout": 0.2,
+    "label_smoothing": 0.1,
+    "learning_rate": 0.1,
+}
+DIAGONAL: dict[str, Any] = {
+    "predict": {"s": 1.0, "o": 1.0},
+    "smoothness": 1.0,
+    "penalty": 1e-2,
+    "dropout": 0.0,
+    "label_smoothing": 0.0,
+    "learning_rate": 0.2,
+}
+SUITED: dict[str, dict[str, Any]] = {
+    "distmult": DIAGONAL,
+    "complex": DIAGONAL,
+    "hole": DIAGONAL | {"learning_rate": 0.06, "smoothness": 3.0},  # a step of a row moves its whole spectrum
+    "tucker": TENSOR | {"smoothness": 10.0},
+    "tree": TENSOR | {"penalty": 1e-3, "dropout": 0.0, "label_smoothing": 0.0},  # a product of seven needs less
+}
 
 RECIPES: dict[str, Recipe] = {
     "paper": Recipe(),
     "modern": Recipe(
         loss="one-vs-all",
-        predict={"s": 1.0, "p": 0.25, "o": 1.0},
+        predict=None,
         candidates=1024,
-        reciprocal=True,
-        levels=(1, 5, 25),
-        smoothness=3.0,
-        penalty=5e-3,
-        dropout=0.2,
-        label_smoothing=0.1,
+        smoothness=None,
+        penalty=None,
+        dropout=None,
+        label_smoothing=None,
         average=True,
         optimizer="adagrad",
-        learning_rate=0.1,
+        learning_rate=None,
         time_rate=0.2,
         l2=0.0,
         batch_size=512,
@@ -170,37 +284,20 @@ RECIPES: dict[str, Recipe] = {
         patience=2,
     ),
 }
-# what a sum over one axis wants otherwise: it has fewer numbers to hold back
-SUM = {
-    "predict": {"s": 1.0, "o": 1.0},
-    "smoothness": 1.0,
-    "penalty": 1e-2,
-    "dropout": 0.0,
-    "label_smoothing": 0.0,
-    "learning_rate": 0.2,
-}
-SUITED: dict[str, dict[str, dict[str, Any]]] = {
-    "modern": {
-        **dict.fromkeys(("distmult", "complex"), SUM),
-        "hole": SUM | {"learning_rate": 0.06, "smoothness": 3.0},  # a step of a row is a step of all its spectrum
-        "tucker": {"smoothness": 10.0},
-        "tree": {"penalty": 1e-3, "dropout": 0.0, "label_smoothing": 0.0},  # a product of seven shrinks by itself
-    }
-}
 
 
-def parse_recipe(name: str, model: str = "") -> Recipe:
-    """The recipe of that name, as it suits a model, or of a JSON file with settings, such as a search has found.
+def parse_recipe(name: str) -> Recipe:
+    """Return the recipe of that name, or of a JSON file with settings, such as a search writes.
 
-    >>> parse_recipe("modern", "cont").dropout, parse_recipe("modern", "complex").dropout
-    (0.2, 0.0)
+    >>> parse_recipe("modern") == RECIPES["modern"]
+    True
     """
     if name in RECIPES:
-        return replace(RECIPES[name], **SUITED.get(name, {}).get(model.lower(), {}))
+        return RECIPES[name]
     if not name.endswith(".json"):
         raise UserError(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}, or give a .json file")
     try:
-        told = json.loads(Path(name).read_text(encoding="utf-8"))
-        return Recipe(**told.get("recipe", told))
+        stored = json.loads(Path(name).read_text(encoding="utf-8"))
+        return Recipe.from_dict(stored.get("recipe", stored))
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{name}: not the settings of a recipe ({error}); give a file that a search wrote") from error

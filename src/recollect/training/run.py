@@ -1,6 +1,6 @@
-"""One run from graph to memory: a model, its training and what it is judged by.
+"""One training run from graph to memory: a model, its trainer and its validation.
 
-Iterate it for training records; `keep` and `resume_` it at any of them; `result` is what was learned.
+Iterate it for training records, store and load a checkpoint at any of them, and take `result` at the end.
 """
 
 from __future__ import annotations
@@ -29,113 +29,130 @@ from recollect.models.zoo import build_model, parameter_count, parse_model
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.trainer import Epoch, Step, Trainer
 
-COPIES = 5  # of the weights while training: themselves, gradient, two Adam moments, the best so far
+WEIGHT_COPIES = 5  # while training: weights, gradient, two Adam moments (or Adagrad's sum and the mean), best so far
+BATCH_COPIES = 3  # of the intermediate tensors of a batch: values, gradients, temporaries
 
 
 class TrainingRun:
-    """A model learning a graph; iterate for `Step` and `Epoch` records."""
+    """Train a model on a graph; iterate for `Step` and `Epoch` records."""
 
     def __init__(
         self,
         graph: EpisodicGraph,
         config: ModelConfig,
         *,
-        recipe: Recipe | str = "paper",
+        recipe: Recipe | str = "modern",
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        self.graph, self.seed = graph, seed
-        self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe, config.model)
+        chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
+        self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
         check_fits(config, graph.sizes, self.recipe)
         self.history: list[Epoch] = []
         generator = seeded(seed)
         self.model = build_model(config, graph.sizes, device=_device(device, config.torch_dtype), generator=generator)
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
-        both = Facts.concat([train, valid])  # of the test split nothing is known here
-        self.known = FactIndex(both, graph.sizes)
-        self.cells = known_cells(self.model, self.known)
+        self.known = FactIndex(Facts.concat([train, valid]), graph.sizes)  # never the test split
         self.valid = valid if len(valid) else None
         validate = None if self.valid is None else self._validate
-        self.training = Trainer(self.model, train, self.recipe, generator=generator, validate=validate)
+        self.trainer = Trainer(self.model, train, self.recipe, generator=generator, validate=validate)
 
     def __iter__(self) -> Iterator[Step | Epoch]:
-        for record in self.training:
+        for record in self.trainer:
             if isinstance(record, Epoch):
                 self.history.append(record)
             yield record
 
-    def keep(self, path: Path) -> None:
-        """Write everything the rest of the run depends on to one file."""
-        tensors, plain = self.training.state()
+    def save_checkpoint(self, path: Path) -> None:
+        """Write everything that the rest of the run depends on to one file, atomically."""
+        tensors, plain = self.trainer.state()
         history = [asdict(record) for record in self.history]
         write_checkpoint(path, tensors, {"settings": self._settings(), "training": plain, "history": history})
 
-    def resume_(self, path: Path) -> None:
-        """Continue from a kept run with the same settings; only the number of epochs may differ."""
+    def load_checkpoint_(self, path: Path) -> None:
+        """Continue from a checkpoint of a run with the same settings; only the number of epochs may differ."""
         tensors, plain = read_checkpoint(path)
         try:
-            for name, ours in self._settings().items():
-                theirs = plain["settings"].get(name)
-                if theirs != ours and name != "epochs":
-                    which = "other data" if name == "data" else f"{name} {theirs}, this run has {ours}"
-                    raise UserError(
-                        f"{path} was made with {which}; resume with the same settings, or start anew (--force)"
-                    )
+            self._check_settings(path, plain["settings"])
             history = [Epoch(**record) for record in plain["history"]]
-            self.training.restore_(tensors, plain["training"])
+            self.trainer.restore_(tensors, plain["training"])
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise UserError(f"{path}: not a checkpoint that this version can continue; start anew (--force)") from error
         self.history = history
 
+    def _check_settings(self, path: Path, stored: Mapping[str, Any]) -> None:
+        """Raise UserError unless the stored settings are this run's; options that are new since have their default."""
+        defaults = Recipe().to_dict()
+        for name, ours in self._settings().items():
+            theirs = stored.get(name, defaults.get(name))
+            if theirs != ours and name != "epochs":
+                difference = "other data" if name == "data" else f"{name} {theirs}, this run has {ours}"
+                raise UserError(
+                    f"{path} was made with {difference}; resume with the same settings, or start anew (--force)"
+                )
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what a checkpoint must agree in, by the names of version 0.1."""
+        config = self.model.config
+        settings = {**config.to_dict(), "reciprocal": config.reciprocal}
+        if "t" in self.model.slots:
+            settings["levels"] = list(config.time_levels)
+        return {**settings, **self.recipe.to_dict(), "seed": self.seed, "data": self.graph.fingerprint}
+
     def result(self) -> tuple[TensorModel, Calibration, dict[str, Any]]:
-        """The model with its best weights, calibrated on the validation split, and how it came about."""
-        self.training.finish_()
+        """Return the model with its best weights, its calibration on the validation split, and a training report."""
+        self.trainer.finish_()
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
             raise UserError("the weights are no longer finite numbers; train again with a lower learning rate")
         calibration = UNCALIBRATED
         if self.valid is not None:
-            generator = seeded(self.seed)
-            slots = self.model.slots
-            asked = self.model.normalize(self.valid)
-            calibration = calibrate(self.model, asked, known=self.cells, slots=slots, generator=generator)
+            calibration = calibrate(
+                self.model,
+                self.model.normalize(self.valid),
+                known=known_cells(self.model, self.known),
+                slots=self.model.slots,
+                generator=seeded(self.seed),
+            )
         about = {
-            "recipe": self.recipe.told(),
+            "recipe": self.recipe.to_dict(),
             "seed": self.seed,
             "training": {
-                "epochs": self.training.epoch,
-                "best_epoch": self.training.best_epoch or self.training.epoch,
-                "valid_mrr": self.training.best_mrr,
+                "epochs": self.trainer.epoch,
+                "best_epoch": self.trainer.best_epoch or self.trainer.epoch,
+                "valid_mrr": self.trainer.best_mrr,
                 "history": [asdict(record) for record in self.history],
             },
         }
         return self.model, calibration, about
 
     def _validate(self) -> float:
-        """Filtered MRR of the validation facts' subjects and objects."""
+        """Return the filtered MRR of the validation facts' subjects and objects."""
         assert self.valid is not None
         rankings = [rank(self.model, self.valid, slot, known=self.known)["filtered"] for slot in "so"]
         return summarise(rankings)["mrr"]
 
-    def _settings(self) -> dict[str, Any]:
-        return {**self.model.config.to_dict(), **self.recipe.told(), "seed": self.seed, "data": self.graph.fingerprint}
-
 
 def known_cells(model: TensorModel, known: FactIndex) -> FactIndex:
-    """Known facts as the model tells them apart; the same index where it knows times."""
+    """Return the known facts as the model distinguishes them: without times for a semantic model."""
     facts = model.normalize(known.facts)
     return known if facts is known.facts else FactIndex(facts, known.sizes)
 
 
-def check_fits(config: ModelConfig, sizes: dict[str, int], recipe: Recipe) -> None:
+def training_bytes(config: ModelConfig, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of the weights and their copies while training."""
+    return WEIGHT_COPIES * parameter_count(config, sizes) * config.torch_dtype.itemsize
+
+
+def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> None:
     """Raise UserError, before any memory is allocated, if the model and its batches do not fit in memory."""
-    itemsize, count = config.torch_dtype.itemsize, parameter_count(config, sizes)
-    weights = count * itemsize * COPIES
-    columns = sum(1 + count for count in recipe.drawn.values())  # candidates of each fact
-    elements = batch_elements(config, sizes, recipe.batch_size, recipe.slots) + recipe.batch_size * columns
-    batch = 3 * elements * itemsize  # values, gradients and temporaries
+    objective = recipe.for_model(config.model).objective()
+    weights = training_bytes(config, sizes)
+    columns = sum(1 + count for count in objective.negatives.values())  # scores per fact
+    elements = batch_elements(config, sizes, recipe.batch_size, objective.slots) + recipe.batch_size * columns
+    batch = BATCH_COPIES * elements * config.torch_dtype.itemsize
     free = psutil.virtual_memory().available
     if weights + batch > free:
-        name = parse_model(config.model).__name__
+        name, count = parse_model(config.model).__name__, parameter_count(config, sizes)
         raise UserError(
             f"{name} with dims {config.dims} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
             f"parameters, {batch:,} for a batch), and {free:,} are free; choose a lower dim or batch size"
@@ -147,7 +164,7 @@ def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, sl
     kind = parse_model(config.model)
     shapes, equations, total = parameter_shapes(kind, config, sizes), equations_of(kind, config), 0
     for prefix, equation in equations.items():
-        axes = {}
+        axes: dict[str, int] = {}
         for slot, names in equation.factors:
             axes |= dict(zip(names, shapes[table_name(equations, prefix, slot)][1:], strict=False))
         for number, names in enumerate(equation.cores):

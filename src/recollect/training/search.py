@@ -1,7 +1,7 @@
-"""Settings found on the validation split: many short runs, the promising ones longer, all kept in one file.
+"""Search recipe settings on the validation split: many short runs, the promising ones longer, in one study file.
 
-Optuna proposes settings around a recipe (`recollect[search]`); a run that falls behind the others at the same epoch
-is given up. The graph that is searched on has no test split, so that nothing here can look at it.
+Optuna proposes settings around a recipe (`recollect[search]`) and prunes a run that is behind the others at the same
+epoch. The graph that is searched on has no test split, so nothing here can read it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from recollect.training.run import TrainingRun
 from recollect.training.trainer import Epoch
 
 STUDY, FOUND, FIGURE = "study.db", "search.json", "importance.png"
-# from, to and whether on a log scale; a recipe's own value is the first that is tried
+# option: (lowest, highest, log scale); the recipe's own values are tried first
 SPACE: dict[str, tuple[float, float, bool]] = {
     "learning_rate": (0.01, 0.5, True),
     "penalty": (1e-4, 1e-1, True),
@@ -34,81 +34,64 @@ SPACE: dict[str, tuple[float, float, bool]] = {
     "label_smoothing": (0.0, 0.3, False),
     "time_rate": (0.02, 2.0, True),
 }
+MIN_IMPORTANCE_VALUES = 4  # distinct results below which importances are not estimated
+
+Progress = Callable[[str, float], None]  # (what is being done, share of the time that has passed)
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched, and where the study is kept: the same call goes on with it."""
+    """A search for the settings of a recipe; calling it again with the same folder continues the study."""
 
     graph: EpisodicGraph
-    model: str
-    dim: dict[str, int]
+    config: ModelConfig
     recipe: Recipe
     folder: Path
-    form: str = "episodic"
     seed: int = 0
-
-    def config(self, recipe: Recipe) -> ModelConfig:
-        """Return the model of a trial."""
-        static = self.form == "both"
-        return ModelConfig(
-            model=self.model,
-            dim=self.dim["entity"],
-            predicate_dim=self.dim["predicate"],
-            time_dim=self.dim["time"],
-            form="episodic" if static else self.form,
-            static=static,
-            reciprocal=recipe.reciprocal,
-            time_levels=(1,) if self.form == "semantic" else recipe.levels,
-        )
 
     def __post_init__(self) -> None:
         if not len(self.graph.splits.get("valid", ())):
             raise UserError(
                 f"{self.graph.name} has no valid split to choose by; split it first, or give --split random"
             )
-        known = {name: self.graph.splits[name] for name in ("train", "valid")}
-        object.__setattr__(self, "graph", self.graph.with_splits(known))
+        without_test = {name: self.graph.splits[name] for name in ("train", "valid")}
+        object.__setattr__(self, "graph", self.graph.with_splits(without_test))
+        object.__setattr__(self, "recipe", self.recipe.for_model(self.config.model))
 
-    def run(
-        self, minutes: float, tell: Callable[[str, float], None] | None = None, *, runs: int | None = None
-    ) -> dict[str, Any]:
-        """Try settings until the time is over, or so many; writes and returns what was found."""
+    def run(self, minutes: float, progress: Progress | None = None, *, runs: int | None = None) -> dict[str, Any]:
+        """Try settings until the time is over, or `runs` of them; write and return the result."""
         if not (math.isfinite(minutes) and minutes > 0):
             raise UserError(f"a budget is a number of minutes above 0; got {minutes}")
         optuna = find_optuna()
-        self._learning(self.recipe)  # what cannot be built is told at once
-        study = self._study(optuna)
-        end, trials = time.monotonic() + 60 * minutes, list(_trials(study))
+        self._training_run(self.recipe)  # raise at once what cannot be built
+        study = self._open_study(optuna)
+        clock = _Clock(60 * minutes)
+        trials = finished_trials(study)
         count, best = len(trials), max((trial["valid_mrr"] for trial in trials), default=0.0)
+        last = math.inf if runs is None else count + runs
         try:
-            while time.monotonic() < end and (runs is None or count < len(trials) + runs):
+            while not clock.is_over and count < last:
                 count += 1
-                doing = f"run {count}" + (f", best valid MRR {best:.3f}" if best else "")
-
-                def told(doing: str = doing) -> None:
-                    if tell is not None:
-                        tell(doing, min(1.0, 1 - (end - time.monotonic()) / 60 / minutes))
-
+                label = f"run {count}" + (f", best valid MRR {best:.3f}" if best else "")
                 trial = study.ask()
                 try:
-                    value = self._try(trial, self._suggest(trial), end, told)
+                    value = self._run_trial(trial, clock, label, progress)
                 except UserError:  # it diverged, or the time was over before a validation
                     study.tell(trial, state=optuna.trial.TrialState.FAIL)
                     continue
-                study.tell(trial, value)  # of one that was cut short too: it was behind
+                study.tell(trial, value)
                 best = max(best, value)
         except KeyboardInterrupt:
-            if list(_trials(study)):
+            if finished_trials(study):
                 self._write(optuna, study)
             raise
         return self._write(optuna, study)
 
-    def _learning(self, recipe: Recipe) -> TrainingRun:
-        return TrainingRun(self.graph, self.config(recipe), recipe=recipe, seed=self.seed)
+    def _training_run(self, recipe: Recipe) -> TrainingRun:
+        return TrainingRun(self.graph, self.config, recipe=recipe, seed=self.seed)
 
-    def _study(self, optuna: Any) -> Any:
-        """The study in the folder, made if there is none; what it was made for is what it goes on with."""
+    def _open_study(self, optuna: Any) -> Any:
+        """Return the study in the folder, created if there is none; refuse one of other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(
@@ -119,77 +102,81 @@ class Search:
             sampler=optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=8),
             pruner=optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
         )
-        about = self._about()
-        if study.user_attrs.get("about", about) != about:
+        settings = self._settings()
+        if study.user_attrs.get("about", settings) != settings:
             raise UserError(f"{self.folder} holds a search for other data, model, dims or recipe; choose another --out")
-        study.set_user_attr("about", about)
+        study.set_user_attr("about", settings)
         for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # cut off; nothing runs here now
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # interrupted: nothing runs here now
         earlier = study.get_trials(deepcopy=False)
         waiting = any(trial.state == optuna.trial.TrialState.WAITING for trial in earlier)
-        if not waiting and not list(_trials(study)):
-            study.enqueue_trial({name: getattr(self.recipe, name) for name in self._space()})
-        if earlier:  # another stretch must not propose what the last one did
+        if not waiting and not finished_trials(study):
+            study.enqueue_trial({name: getattr(self.recipe, name) for name in self.space()})
+        if earlier:  # with the same seed it would propose again what it proposed before
             study.sampler.reseed_rng()
         return study
 
-    def _space(self) -> dict[str, tuple[float, float, bool]]:
-        """The settings that matter to this model: a recipe leaves what it does not use at 0."""
-        space, order = {}, parse_model(self.model).episodic.order("t")
-        unused = {0: ("smoothness", "time_rate"), 1: ("time_rate",)}.get(order, ())
+    def space(self) -> dict[str, tuple[float, float, bool]]:
+        """Return the options to search: those that this model uses and that the recipe does not set to 0."""
+        unused = set()
+        episodic = parse_model(self.config.model).episodic
+        if self.config.form == "semantic" or episodic is None:
+            unused |= {"smoothness", "time_rate"}
+        elif episodic.order("t") == 1:
+            unused.add("time_rate")
+        space = {}
         for name, (low, high, log) in SPACE.items():
             value = getattr(self.recipe, name)
             if value and name not in unused:
                 space[name] = (min(low, value), max(high, value), log)
         return space
 
-    def _suggest(self, trial: Any) -> dict[str, Any]:
-        return {name: trial.suggest_float(name, low, high, log=log) for name, (low, high, log) in self._space().items()}
-
-    def _try(self, trial: Any, settings: dict[str, Any], end: float, tell: Callable[[], None]) -> float:
-        """The best validation MRR of one run, which the others, or the end of time, may cut short."""
-        recipe = replace(self.recipe, **settings)
-        learning = self._learning(recipe)
+    def _run_trial(self, trial: Any, clock: _Clock, label: str, progress: Progress | None) -> float:
+        """Return the best validation MRR of one run, which may be pruned or stopped by the end of time."""
+        bounds = self.space()
+        settings = {name: trial.suggest_float(name, low, high, log=log) for name, (low, high, log) in bounds.items()}
+        run = self._training_run(replace(self.recipe, **settings))
         stopped = "done"
-        for record in learning:
-            tell()
+        for record in run:
+            if progress is not None:
+                progress(label, clock.share)
             if isinstance(record, Epoch) and record.mrr is not None:
                 trial.report(record.mrr, record.epoch)
                 if trial.should_prune():
                     stopped = "behind"
                     break
-            if time.monotonic() > end:
+            if clock.is_over:
                 stopped = "time"
                 break
         trial.set_user_attr("stopped", stopped)
-        trial.set_user_attr("epochs", learning.training.epoch)
-        trial.set_user_attr("best_epoch", learning.training.best_epoch)
-        if learning.training.best_mrr is None:
+        trial.set_user_attr("epochs", run.trainer.epoch)
+        trial.set_user_attr("best_epoch", run.trainer.best_epoch)
+        if run.trainer.best_mrr is None:
             raise UserError("the time was over before the first validation")
-        return learning.training.best_mrr
+        return run.trainer.best_mrr
 
-    def _about(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
+        """Return what a study belongs to."""
         return {
             "data": self.graph.fingerprint,
-            "model": self.model,
-            "form": self.form,
-            "ranks": self.dim,
-            "recipe": self.recipe.told(),
+            **self.config.to_dict(),
+            "recipe": self.recipe.to_dict(),
             "seed": self.seed,
         }
 
     def _write(self, optuna: Any, study: Any) -> dict[str, Any]:
-        trials = list(_trials(study))
+        """Write search.json, and a figure of the importances; return the content of search.json."""
+        trials = finished_trials(study)
         if not trials:
             raise UserError(
                 "not one run came to a validation in that time; give a larger --budget, or validate more often"
             )
         best = max(trials, key=lambda trial: trial["valid_mrr"])
         found = {
-            **self._about(),
+            **self._settings(),
             "name": self.graph.name,
             "best": best,
-            "recipe": replace(self.recipe, **best["settings"]).told(),
+            "recipe": replace(self.recipe, **best["settings"]).to_dict(),
             "importance": _importance(optuna, study),
             "trials": trials,
         }
@@ -199,17 +186,37 @@ class Search:
         return found
 
 
-def _trials(study: Any) -> Iterator[dict[str, Any]]:
+class _Clock:
+    """A time budget in seconds that starts when it is created."""
+
+    def __init__(self, seconds: float) -> None:
+        self.start, self.seconds = time.monotonic(), seconds
+
+    @property
+    def share(self) -> float:
+        """Return the share of the time that has passed, at most 1."""
+        return min(1.0, (time.monotonic() - self.start) / self.seconds)
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() - self.start > self.seconds
+
+
+def finished_trials(study: Any) -> list[dict[str, Any]]:
+    """Return the trials of an Optuna study that have a result, as plain dictionaries."""
+    trials = []
     for trial in study.get_trials(deepcopy=False):
-        if trial.value is not None:
-            told = {name: trial.user_attrs[name] for name in ("epochs", "best_epoch", "stopped")}
-            yield {"trial": trial.number, "valid_mrr": trial.value, **told, "settings": trial.params}
+        if trial.value is None:
+            continue
+        attributes = {name: trial.user_attrs[name] for name in ("epochs", "best_epoch", "stopped")}
+        trials.append({"trial": trial.number, "valid_mrr": trial.value, **attributes, "settings": trial.params})
+    return trials
 
 
 def _importance(optuna: Any, study: Any) -> dict[str, float]:
-    """How much of the differences between runs each setting explains; nothing where there are too few of them."""
+    """Return the share of the variance of results that each option explains; empty if there are too few results."""
     values = {trial.value for trial in study.get_trials(deepcopy=False) if trial.value is not None}
-    if len(values) < 4:
+    if len(values) < MIN_IMPORTANCE_VALUES:
         return {}
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
     try:
@@ -219,6 +226,7 @@ def _importance(optuna: Any, study: Any) -> dict[str, float]:
 
 
 def find_optuna() -> Any:
+    """Return the module optuna; raise UserError if it is not installed."""
     try:
         import optuna
     except ImportError as error:

@@ -1,0 +1,308 @@
+"""Objectives: what a training step minimises.
+
+An objective says which slots it needs queries of, samples the negatives or candidates of a batch, and computes the
+summed loss of a batch. The trainer knows only the interface `Objective`. A new loss is a function in `losses.py` and a
+class here, entered in `OBJECTIVES`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from recollect.engine import combinations, gather
+from recollect.errors import UserError
+from recollect.graph.fact_index import FactIndex
+from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, encode, is_sorted, stable_sort
+from recollect.models.regularizers import embedding_norms
+from recollect.models.tensor_model import TensorModel
+from recollect.training.losses import logistic, one_vs_all, ranking
+from recollect.training.negatives import sample_negatives
+
+if TYPE_CHECKING:
+    from recollect.training.recipe import Recipe
+
+MAX_TIME_ELEMENTS = 2**24  # of a larger table of times (64 MiB), only the times of a batch are candidates
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """Facts of one step with everything that was sampled for them; ids may be renumbered to a subset of rows."""
+
+    facts: Facts  # those of the batch, then, for a reciprocal model, their inverse facts
+    count: int  # the first `count` facts are those of the batch
+    negatives: Mapping[str, Tensor] = field(default_factory=dict)  # slot -> ids (B, K)
+    entities: Tensor | None = None  # (R,): the sorted ids of the only entities that are candidates; None = all
+    entity_counts: Tensor | None = None  # (R,): the number of entities that each of them counts as
+
+
+class Objective(ABC):
+    """The loss of a batch, and what it needs from sampling and from the model."""
+
+    name: ClassVar[str]
+    options: ClassVar[tuple[str, ...]]  # fields of a recipe that other objectives may ignore
+    time_levels: ClassVar[tuple[int, ...]] = (1,)  # what a model learned by it has, unless chosen otherwise
+    times_per_batch: ClassVar[tuple[int, ...]] = (64, 32, 16)  # choices of `sampler.choose_block`, most first;
+    # with fewer distinct times in a batch, validation MRR suffers
+    accepts_false_facts: ClassVar[bool] = False
+
+    slots: str  # slots whose queries it needs
+    negatives: Mapping[str, int]  # ids sampled per fact, by slot
+
+    @classmethod
+    @abstractmethod
+    def from_recipe(cls, recipe: Recipe) -> Self:
+        """Return the objective with the settings of a recipe."""
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Return whether subjects can be predicted as objects of inverse facts (`ModelConfig.reciprocal`)."""
+        return False
+
+    def check(self, model: TensorModel, facts: Facts) -> None:
+        """Raise UserError if this model cannot learn these facts by this objective."""
+        if not self.accepts_false_facts and not bool(facts.truth.all()):
+            raise UserError(f"the {self.name} loss needs true facts only; use the logistic loss for facts valued False")
+        if model.config.reciprocal:
+            self._check_reciprocal()
+        if unknown := set(self.slots) - set(model.equation.slots):
+            names = ", ".join(SLOT_NAMES[slot] for slot in sorted(unknown))
+            raise UserError(
+                f"the {model.config.form} {type(model).__name__} has no {names} to learn; leave it out of the recipe"
+            )
+
+    def _check_reciprocal(self) -> None:
+        raise UserError(f"a reciprocal model learns by one-vs-all; got the {self.name} loss")
+
+    def samples_entities(self, model: TensorModel) -> bool:
+        """Return whether only some entities, sampled for each batch, are candidates."""
+        return False
+
+    def scores_all(self, model: TensorModel, kind: str) -> bool:
+        """Return whether every row of a kind's tables is a candidate of each batch."""
+        return False
+
+    @abstractmethod
+    def sample(self, model: TensorModel, facts: Facts, known: FactIndex, generator: torch.Generator) -> TrainingBatch:
+        """Return the facts with negatives or candidates drawn from the generator."""
+
+    @abstractmethod
+    def loss(
+        self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
+    ) -> Tensor:
+        """Return the summed loss of a batch; `counts` are the distinct combinations of slots in a typical batch."""
+
+
+class NegativeSampling(Objective):
+    """Compare each fact with negatives that differ from it in one slot."""
+
+    def __init__(self, negatives: Mapping[str, int], *, avoid_known: bool = False) -> None:
+        self.negatives, self.avoid_known = dict(negatives), avoid_known
+        self.slots = "".join(negatives)
+
+    def sample(self, model: TensorModel, facts: Facts, known: FactIndex, generator: torch.Generator) -> TrainingBatch:
+        negatives = {}
+        for slot, count in self.negatives.items():
+            negatives[slot] = sample_negatives(
+                facts, slot, count, known=known, generator=generator, avoid_known=self.avoid_known
+            )
+        if not model.equation.is_diagonal:
+            facts, negatives = _sort_by_matrix(model, facts, negatives)
+        return TrainingBatch(facts, len(facts), negatives)
+
+    def loss(
+        self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
+    ) -> Tensor:
+        true, false = model.score_with_negatives(batch.facts, batch.negatives, counts)
+        facts = batch.facts.to(model.device)
+        losses = self.fact_losses(true, false, facts)
+        return (losses if facts.weight is None else losses * facts.weight).sum()
+
+    @abstractmethod
+    def fact_losses(self, true: Tensor, false: Tensor, facts: Facts) -> Tensor:
+        """Return the loss of each fact from θ of facts (B,) and of their negatives (B, K): (B,)."""
+
+
+def _sort_by_matrix(
+    model: TensorModel, facts: Facts, negatives: Mapping[str, Tensor]
+) -> tuple[Facts, dict[str, Tensor]]:
+    """Return facts sorted by (time, predicate), so that those which share a matrix are adjacent; negatives alike."""
+    slots = "".join(slot for slot in "tp" if slot in model.equation.slots)
+    codes = encode(facts, model.sizes, slots)
+    if is_sorted(codes):
+        return facts, dict(negatives)
+    _, order = stable_sort(codes)
+    return facts[order], {slot: ids.index_select(0, order) for slot, ids in negatives.items()}
+
+
+class LogisticLoss(NegativeSampling):
+    """Σ log(1 + exp(−yθ)): the paper's loss; facts valued False are learned as y = −1."""
+
+    name = "logistic"
+    options = ("negatives", "avoid_known")
+    accepts_false_facts = True
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe) -> Self:
+        return cls(recipe.negatives, avoid_known=recipe.avoid_known)
+
+    def fact_losses(self, true: Tensor, false: Tensor, facts: Facts) -> Tensor:
+        return logistic(true, false, facts.value)
+
+
+class MarginRankingLoss(NegativeSampling):
+    """Σ max(0, γ + σ(θ⁻) − σ(θ⁺))."""
+
+    name = "ranking"
+    options = ("margin", "sigmoid", "negatives", "avoid_known")
+
+    def __init__(
+        self, negatives: Mapping[str, int], *, avoid_known: bool = False, margin: float = 1.0, sigmoid: bool = True
+    ) -> None:
+        super().__init__(negatives, avoid_known=avoid_known)
+        self.margin, self.sigmoid = margin, sigmoid
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe) -> Self:
+        return cls(recipe.negatives, avoid_known=recipe.avoid_known, margin=recipe.margin, sigmoid=recipe.sigmoid)
+
+    def fact_losses(self, true: Tensor, false: Tensor, facts: Facts) -> Tensor:
+        return ranking(true, false, margin=self.margin, sigmoid=self.sigmoid)
+
+
+class OneVsAll(Objective):
+    """Cross entropy of each predicted slot against all candidates, or entities sampled for the batch."""
+
+    name = "one-vs-all"
+    options = ("predict", "candidates", "penalty", "dropout", "label_smoothing")
+    time_levels = (1, 5, 25)
+    times_per_batch = (*Objective.times_per_batch, 8, 4)  # fewer suffice: every fact is compared with all candidates
+
+    def __init__(
+        self,
+        predict: Mapping[str, float],
+        *,
+        candidates: int = 0,
+        penalty: float = 0.0,
+        dropout: float = 0.0,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        """`predict` weights the slots; the others are the fields of a recipe of the same names."""
+        self.predict, self.candidates, self.negatives = dict(predict), candidates, {}
+        self.penalty, self.dropout, self.label_smoothing = penalty, dropout, label_smoothing
+        self.slots = "".join(predict)
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe) -> Self:
+        return cls(
+            recipe.filled("predict"),
+            candidates=recipe.candidates,
+            penalty=recipe.filled("penalty"),
+            dropout=recipe.filled("dropout"),
+            label_smoothing=recipe.filled("label_smoothing"),
+        )
+
+    @property
+    def is_symmetric(self) -> bool:
+        return "o" in self.predict and self.predict.get("s") == self.predict["o"]
+
+    def _check_reciprocal(self) -> None:
+        if not self.is_symmetric:
+            raise UserError(f"a reciprocal model predicts s and o alike; got {self.predict}")
+
+    def samples_entities(self, model: TensorModel) -> bool:
+        return self._predicts("entity") and 0 < 2 * self.candidates < len(model.entity)
+
+    def scores_all(self, model: TensorModel, kind: str) -> bool:
+        if kind == "time" and model.time.numel() > MAX_TIME_ELEMENTS:
+            return False
+        return self._predicts(kind)
+
+    def _predicts(self, kind: str) -> bool:
+        return any(KINDS[slot] == kind for slot in self.predict)
+
+    def sample(self, model: TensorModel, facts: Facts, known: FactIndex, generator: torch.Generator) -> TrainingBatch:
+        both = Facts.concat([facts, model.inverse(facts)]) if model.config.reciprocal else facts
+        batch = TrainingBatch(both, len(facts))
+        if not self.samples_entities(model):
+            return batch
+        in_batch = torch.cat([both.s, both.o])
+        ids, counts = sample_entities(len(model.entity), in_batch, self.candidates, generator)
+        return replace(batch, entities=ids, entity_counts=counts)
+
+    def loss(
+        self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
+    ) -> Tensor:
+        reciprocal = model.config.reciprocal
+        both = batch.facts.to(model.device)
+        losses = []
+        for slot, weight in self.predict.items():
+            if reciprocal and slot == "s":
+                continue  # predicted as objects of the inverse facts
+            facts = both if reciprocal and slot == "o" else both[: batch.count]
+            entity_counts = batch.entity_counts if KINDS[slot] == "entity" else None
+            losses.append(weight * self._slot_loss(model, facts, slot, entity_counts, generator))
+        return torch.stack(losses).sum()
+
+    def _slot_loss(
+        self, model: TensorModel, facts: Facts, slot: str, entity_counts: Tensor | None, generator: torch.Generator
+    ) -> Tensor:
+        """Return the summed cross entropy of each fact's id of a slot; facts with equal other slots share a query."""
+        ids = {other: facts.column(other) for other in model.equation.slots if other != slot}
+        shared = combinations(ids, "".join(other for other in ORDER if other in ids))
+        distinct = facts[shared.first]
+        answers, weights = facts.column(slot), facts.weight
+        if model.has_matrix_rows(slot):
+            logits = gather(model.score_against(distinct, slot), shared.index)
+            losses = functional.cross_entropy(logits, answers, reduction="none", label_smoothing=self.label_smoothing)
+            return (losses if weights is None else losses * weights).sum()
+        contracted = model.batch(distinct)
+        queries, candidates = contracted.query(slot), model.candidates(slot)
+        assert candidates is not None
+        loss = one_vs_all(
+            self._drop(queries, generator),
+            candidates,
+            shared.index,
+            answers,
+            weights,
+            counts=entity_counts,
+            smoothing=self.label_smoothing,
+        )
+        if self.penalty and KINDS[slot] == "entity":
+            weights = torch.ones_like(answers, dtype=queries.dtype) if weights is None else weights.to(queries.dtype)
+            query_weights = queries.new_zeros(len(queries)).index_add_(0, shared.index, weights)
+            query_norms, answer_norms = embedding_norms(contracted, slot, queries, answers)
+            loss = loss + self.penalty * ((query_weights * query_norms).sum() + (weights * answer_norms).sum())
+        return loss
+
+    def _drop(self, queries: Tensor, generator: torch.Generator) -> Tensor:
+        """Return queries with a share of their elements set to 0, the others scaled up to keep the mean."""
+        if not self.dropout:
+            return queries
+        kept = torch.rand(queries.shape, generator=generator, dtype=queries.dtype) >= self.dropout
+        return queries * (kept.to(queries) / (1 - self.dropout))
+
+
+def sample_entities(count: int, in_batch: Tensor, sampled: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return candidates (R,), sorted, and the number of entities (R,) that each counts as.
+
+    The candidates are the ids `in_batch` (m,), which count as 1, and up to `sampled` of the other `count` ids, which
+    share the number of those not in the batch: an importance-weighted estimate of the full softmax.
+    """
+    counts = torch.zeros(count)
+    others = (counts.index_fill_(0, in_batch, 1) == 0).nonzero()[:, 0]
+    drawn = others[torch.randperm(len(others), generator=generator)[:sampled]]
+    counts[drawn] = len(others) / max(1, len(drawn))
+    ids = counts.nonzero()[:, 0]
+    return ids, counts[ids]
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    objective.name: objective for objective in (LogisticLoss, MarginRankingLoss, OneVsAll)
+}

@@ -1,0 +1,112 @@
+"""Row selection: a step copies, differentiates and updates only the embedding rows that its batch touches.
+
+A table of which a batch touches few rows is *lazy*: the step trains a small model of those rows only, with ids
+renumbered, and the optimizer updates those rows of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.graph.facts import KINDS, Facts
+from recollect.models.tensor_model import TensorModel
+from recollect.training.objectives import Objective, TrainingBatch
+
+LAZY_SHARE = 4  # a table is lazy if a batch touches at most 1/4 of its rows
+
+
+class RowSelection:
+    """The lazy tables of a model, and the rows of them that a batch touches."""
+
+    def __init__(self, model: TensorModel, objective: Objective, sample: Facts) -> None:
+        """Choose the lazy tables by a typical batch."""
+        self.model = model
+        self.kinds = lazy_kinds(model, objective, sample)  # entity, predicate, time
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Return the names of the lazy tables."""
+        return frozenset(name for kind in self.kinds for name in self.model.table_names(kind))
+
+    def select(self, batch: TrainingBatch) -> dict[str, Tensor]:
+        """Return the sorted rows of each lazy kind that the batch touches."""
+        rows = {}
+        for kind in self.kinds:
+            if kind == "entity" and batch.entities is not None:
+                rows[kind] = batch.entities
+            else:
+                rows[kind] = touched_rows(self.model, kind, batch.facts, batch.negatives)
+        return rows
+
+    def restrict(self, rows: Mapping[str, Tensor], batch: TrainingBatch) -> tuple[TensorModel, TrainingBatch]:
+        """Return a model with new leaves, of the selected rows only, and the batch with ids renumbered to them."""
+        model, knots = self.model, None
+        ids = dict(rows)
+        if "time" in rows and model.knots is not None:
+            ids["time"] = _times(batch.facts, batch.negatives)
+            knots = model.knots.restrict(ids["time"], rows["time"])
+        tables = {}
+        for kind, selected in rows.items():
+            for name in model.table_names(kind):
+                tables[name] = getattr(model, name).detach().index_select(0, selected.to(model.device))
+        return model.with_rows(tables, knots), _renumber(model, ids, batch)
+
+
+def lazy_kinds(model: TensorModel, objective: Objective, sample: Facts) -> frozenset[str]:
+    """Return the kinds (entity, predicate, time) whose tables are lazy, given a typical batch of facts."""
+    facts = model.normalize(sample)
+    if model.config.reciprocal:
+        facts = Facts.concat([facts, model.inverse(facts)])
+    lazy = set()
+    for kind in {KINDS[slot] for slot in model.equation.slots}:
+        if kind == "entity" and objective.samples_entities(model):
+            lazy.add(kind)
+            continue
+        if objective.scores_all(model, kind):
+            continue
+        negatives = sum(len(sample) * count for slot, count in objective.negatives.items() if KINDS[slot] == kind)
+        touched = len(touched_rows(model, kind, facts, {})) + negatives
+        if LAZY_SHARE * touched <= len(getattr(model, kind)):
+            lazy.add(kind)
+    return frozenset(lazy)
+
+
+def touched_rows(model: TensorModel, kind: str, facts: Facts, negatives: Mapping[str, Tensor]) -> Tensor:
+    """Return the sorted rows of a kind's tables that facts and negatives need; of times, their knots."""
+    if kind == "time" and model.knots is not None:
+        return model.knots.touched(_times(facts, negatives))
+    touched = np.zeros(len(getattr(model, kind)), dtype=bool)
+    for slot in _slots_of(model, kind):
+        touched[facts.column(slot).numpy()] = True
+        if slot in negatives:
+            touched[negatives[slot].numpy()] = True
+    return torch.from_numpy(np.flatnonzero(touched))
+
+
+def _renumber(model: TensorModel, ids: Mapping[str, Tensor], batch: TrainingBatch) -> TrainingBatch:
+    """Return the batch with each id replaced by its position among the ids of its kind."""
+    facts, negatives = batch.facts, dict(batch.negatives)
+    for kind, kept in ids.items():
+        slots = _slots_of(model, kind)
+        position = np.empty(model.id_count(slots[0]), dtype=np.int64)
+        position[kept.numpy()] = np.arange(len(kept))
+        for slot in slots:
+            facts = facts.with_slot(slot, torch.from_numpy(position[facts.column(slot).numpy()]))
+            if slot in negatives:
+                negatives[slot] = torch.from_numpy(position[negatives[slot].numpy()])
+    return replace(batch, facts=facts, negatives=negatives)
+
+
+def _slots_of(model: TensorModel, kind: str) -> list[str]:
+    return [slot for slot in model.equation.slots if KINDS[slot] == kind]
+
+
+def _times(facts: Facts, negatives: Mapping[str, Tensor]) -> Tensor:
+    """Return the distinct times of facts and of their negatives, sorted."""
+    sampled = [negatives["t"].reshape(-1)] if "t" in negatives else []
+    return torch.cat([facts.t, *sampled]).unique()
