@@ -189,9 +189,8 @@ def compare(
         for case in cases:
             facts = _facts_file(case.shape, Path(folder))
             totals = {side: worker.ask({"setup": case.request(facts)})["total"] for side, worker in workers.items()}
-            count = totals["new"] if whole else _units_per_round(workers, totals["new"], seconds)
-            if whole:
-                _round(workers, 1)  # compiles
+            _round(workers, 1)  # not timed: compiles
+            count = totals["new"] if whole else _units_per_round(workers, seconds)
             rounds = [_round(workers, count, swap=bool(number % 2)) for number in range(repeats)]
             yield summarise(case.name, count, totals["new"], rounds)
 
@@ -212,15 +211,14 @@ def _round(workers: Mapping[str, Worker], count: int, *, swap: bool = False) -> 
     return {side: workers[side].ask({"run": count}) for side in order}
 
 
-def _units_per_round(workers: Mapping[str, Worker], total: int, seconds: float) -> int:
-    """Return how many units take the slower side about `seconds`; the first call, which compiles, is not timed."""
-    _round(workers, 1)
+def _units_per_round(workers: Mapping[str, Worker], seconds: float) -> int:
+    """Return how many units take the slower side about `seconds`; at least one."""
     count = 1
     while True:
         wall = max(times["wall"] for times in _round(workers, count).values())
-        if count >= total or wall > seconds / 2:
-            return max(1, min(total, round(count * seconds / max(wall, 1e-9))))
-        count = min(total, 4 * count)
+        if wall > seconds / 2:
+            return max(1, round(count * seconds / wall))
+        count *= 4
 
 
 def summarise(name: str, count: int, total: int, rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ the other checkout may have none. Requests and replies are JSON lines on stdin a
     {"setup": {"task": "train", "model": "cont", "dim": 40, ...}}  ->  {"total": 251}
     {"run": 30}                                                    ->  {"wall": 0.31, "cpu": 0.58}
 
-`total` is the number of units in the whole workload: steps of an epoch, or test facts of an evaluation.
+A unit is an optimizer step or one whole evaluation, and `total` the units of an epoch or an evaluation.
 """
 
 from __future__ import annotations
@@ -114,15 +114,17 @@ class Training:
 
 
 class Evaluation:
-    """Filtered ranking of test facts; one unit is one fact."""
+    """Filtered ranking of one slot of all test facts; one unit is one such evaluation."""
+
+    total = 1
 
     def __init__(self, api: Version01, graph: Any, case: dict[str, Any]) -> None:
         self.test = graph.splits["test"]
         self.rank = api.ranker(graph, api.build_model(graph, case), case["slot"])
-        self.total = len(self.test)
 
-    def run(self, facts: int) -> None:
-        self.rank(self.test[:facts])
+    def run(self, evaluations: int) -> None:
+        for _ in range(evaluations):
+            self.rank(self.test)
 
 
 TASKS: dict[str, type[Training] | type[Evaluation]] = {"train": Training, "evaluate": Evaluation}
