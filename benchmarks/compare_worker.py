@@ -151,7 +151,11 @@ def describe(tree: Path) -> dict[str, Any]:
     place = Path(str(package.__file__)).resolve()
     if not place.is_relative_to(tree.resolve()):
         raise SystemExit(f"imported {place}, which is not below {tree}")
-    return {"threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
+    return {
+        "threads": torch.get_num_threads(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+    }
 
 
 def main() -> None:
