@@ -95,7 +95,7 @@ class Subject:
 
     def build_textbook(self) -> textbook.Textbook:
         torch.manual_seed(0)
-        return textbook.MODELS[self.model](*self.graph().sizes.values(), self.dim, self.time_dim)
+        return textbook.build(self.model, self.graph().sizes, self.dim, self.time_dim)
 
     def bound(self, work: Work) -> Callable[[], float]:
         """Return a function that measures the machine and returns the least seconds that the work takes on it."""

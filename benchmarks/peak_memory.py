@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def _train_textbook(config: ModelConfig, facts: Facts, request: dict[str, Any]) -> None:
-    model = textbook.MODELS[config.model](*request["sizes"].values(), config.dim, config.time_dim)
+    model = textbook.build(config.model, request["sizes"], config.dim, config.time_dim)
     step = partial(textbook.train_step, model, textbook.optimizer_of(model))
     steps = math.ceil(len(facts) / request["batch_size"])
     ScaledTimer(partial(run_steps, step, facts.ids, request["batch_size"]), steps, request["seconds"])

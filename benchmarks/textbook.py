@@ -167,6 +167,11 @@ MODELS: dict[str, type[Textbook]] = {
 }
 
 
+def build(name: str, sizes: Mapping[str, int], dim: int, time_dim: int | None = None) -> Textbook:
+    """Return a new model with weights drawn from PyTorch's global generator."""
+    return MODELS[name](sizes["entity"], sizes["predicate"], sizes["time"], dim, time_dim)
+
+
 def correlate(a: Tensor, b: Tensor) -> Tensor:
     """Return the circular correlation [a ⋆ b]_k = Σ_i a_i b_(k+i) of rows, by FFT."""
     return torch.fft.irfft(torch.fft.rfft(a).conj() * torch.fft.rfft(b), n=a.shape[-1])

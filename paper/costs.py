@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shapes import GDELT, graph_of
-from paper.markdown import markdown_table
+from paper.markdown import by_model, markdown_table, number
 from paper.printed import RUNTIME, SHOWN
 from paper.workspace import Workspace
 from recollect import MODELS, RECIPES, EpisodicGraph, ModelConfig, TrainingRun
@@ -161,3 +161,21 @@ def page_runtime(found: dict[str, Any], _folder: Path) -> str:
             "[Performance](../performance.md) has medians, references and bounds.",
         ]
     )
+
+
+def runtime_summary(found: dict[str, Any]) -> str:
+    """Return the measured seconds in one line: the entry of docs/paper.md, which a test compares with it."""
+    seconds = []
+    for model, rows in by_model(found["rows"]).items():
+        seconds.append(f"{SHOWN[model]} {' / '.join(number(row['epoch_s'], 1) for row in rows)}")
+    ratios = [row["paper"] / row["epoch_s"] for row in found["rows"]]
+    return f"{', '.join(seconds)} s; {min(ratios):.0f} to {max(ratios):.0f} times faster than the paper's GPU"
+
+
+def runtime_growth(found: dict[str, Any]) -> str:
+    """Return by how much the seconds of the tensor models grow from dim 40 to 60: the entry of docs/paper.md."""
+    growth = []
+    for model in ("tree", "cont", "tucker"):
+        seconds = {row["dim"]: row["epoch_s"] for row in found["rows"] if row["model"] == model}
+        growth.append(f"{SHOWN[model]} {seconds[60] / seconds[40]:.1f}")
+    return f"dim 40 to 60: {', '.join(growth)} times"

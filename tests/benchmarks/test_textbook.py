@@ -18,7 +18,7 @@ DIM = 4
 def pair(name):
     """Return our model and the textbook's with the same weights."""
     ours = random_model(name, "semantic" if name == "rescal" else "episodic", DIM, "float32")
-    theirs = textbook.MODELS[name](*SIZES.values(), DIM)
+    theirs = textbook.build(name, SIZES, DIM)
     with torch.no_grad():
         for kind in SIZES:
             if hasattr(ours, kind):
@@ -58,7 +58,7 @@ def test_textbook_ranks_are_ours(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_textbook_steps_learn(name, step):
     torch.manual_seed(0)
-    model = textbook.MODELS[name](*SIZES.values(), DIM)
+    model = textbook.build(name, SIZES, DIM)
     optimizer = textbook.optimizer_of(model, learning_rate=0.05)
     facts = random_facts(6).ids
     losses = [getattr(textbook, step)(model, optimizer, facts) for _ in range(60)]
@@ -70,7 +70,7 @@ def test_a_saved_textbook_model_is_loaded_again(tmp_path):
     labels = {kind: [f"{kind}{i}" for i in range(count)] for kind, count in SIZES.items()}
     facts = random_facts(9)
     textbook.save(model, labels, facts.ids, tmp_path / "model.pt")
-    other = textbook.MODELS["cont"](*SIZES.values(), DIM)
+    other = textbook.build("cont", SIZES, DIM)
     stored = textbook.load_(other, tmp_path / "model.pt")
     assert torch.equal(stored["facts"], facts.ids)
     assert stored["ids"]["entity"]["entity3"] == 3

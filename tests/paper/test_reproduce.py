@@ -67,6 +67,13 @@ def test_every_experiment_has_committed_results():
     assert {file.stem for file in COMMITTED} == set(NAMES)
 
 
+def test_the_runtimes_of_the_paper_page_follow_from_committed_figures():
+    found = json.loads((RESULTS / "runtime.json").read_text(encoding="utf-8"))
+    page = (RESULTS.parent / "paper.md").read_text(encoding="utf-8")
+    assert costs.runtime_summary(found) in page
+    assert costs.runtime_growth(found) in page
+
+
 def test_one_experiment_by_command(run, tmp_path):
     code, out, error = run("parameters", "parameters", "--quick", "--dim", 3, "--out", tmp_path)
     assert code == 0, error
