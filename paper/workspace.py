@@ -71,6 +71,7 @@ class Workspace:
         self.seconds += found["seconds"]
         self.commits |= {found.pop("commit", None) or ""} - {""}
         self.done += cost
+        self._report_share(0.0)
         return found
 
     def train(
