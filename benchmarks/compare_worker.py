@@ -37,16 +37,19 @@ class Version01:
     facts_module, times_module = "recollect.facts", "recollect.times"
 
     def train(self, graph: Any, case: dict[str, Any], recipe_options: dict[str, Any]) -> Iterator[object]:
+        """Return the training records of the paper's recipe with these options."""
         recipe = dataclasses.replace(self._import("recollect.recipes").RECIPES["paper"], **recipe_options)
         learning = self._import("recollect.learning").Learning
         return iter(learning(graph, model=case["model"], rank=case["dim"], form=case["form"], recipe=recipe))
 
     def build_model(self, graph: Any, case: dict[str, Any]) -> Any:
+        """Return an untrained model."""
         models = self._import("recollect.models")
         kind, dims = models.MODELS[case["model"]], models.Ranks.of(case["dim"])
         return kind(graph.sizes, dims, form=case["form"], generator=torch.Generator().manual_seed(0))
 
     def ranker(self, graph: Any, model: Any, slot: str) -> Callable[[Any], object]:
+        """Return a function that ranks a slot of facts, filtered by all facts of the graph."""
         known = self._import("recollect.known").Known(graph.facts, graph.sizes)
         rank = self._import("recollect.ranks").rank
         return lambda facts: rank(model, facts, slot, known=known)

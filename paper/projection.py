@@ -73,10 +73,12 @@ class Sample:
 
     @property
     def genuine(self) -> Facts:
+        """Return the triples that hold at the last time."""
         return Facts(self.state[self.state.truth].ids)
 
     @property
     def false(self) -> Facts:
+        """Return the triples that have ended."""
         return Facts(self.state[~self.state.truth].ids)
 
 

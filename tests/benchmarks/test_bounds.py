@@ -1,4 +1,4 @@
-"""Bounds count the flops and bytes that the work needs; graphs have the sizes and the skew that were asked for."""
+"""Bounds count the flops and bytes that the work needs; random graphs have the sizes and the skew of their shape."""
 
 from __future__ import annotations
 
