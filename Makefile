@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/recollect demo --out recollect-demo
@@ -17,10 +17,11 @@ check: $(READY)  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## ratios against references, measured in one run
-	$(BIN)/recollect bench
-	$(BIN)/python benchmarks/evaluation.py
-	$(BIN)/python benchmarks/events.py
+bench: $(READY)  ## ratios against references and bounds, measured in turns; needs minutes to hours
+	$(BIN)/python -m benchmarks contests
+
+paper: $(READY)  ## all tables and figures of the paper; hours, can be interrupted and continued
+	$(BIN)/python -m paper all --out docs/results
 
 clean:
 	rm -rf $(VENV) recollect-demo

@@ -1,38 +1,40 @@
-"""What no implementation can beat by much: the flops and bytes that the work needs, at the machine's measured rates.
+"""Lower bounds: the flops and bytes that the work needs, at the machine's measured rates.
 
-The bound of an epoch with two negatives is the larger of two times. One is its flops in the cheapest order that is
-known, three times those of scoring (forward, and the gradient of either side), at the rate of a plain float32 matrix
-product. The other is the bytes that must move, every gathered row read once and its gradient written once, at the
-rate of a plain copy. Rows that are matrices or cores count once for all facts that share them, plus once a batch.
-What stays in a processor's cache moves faster than that, so a bound by bytes can be beaten where tables are small.
+The bound of an epoch with two negatives is the larger of two times. One is its flops in the cheapest known order, three
+times those of scoring (forward, and the gradient of either factor), at the rate of a plain float32 matrix product. The
+other is the bytes that must move, every gathered row read once and its gradient written once, at the rate of a plain
+copy. Rows that are matrices or cores count once for all facts that share them, plus once per batch. Data in a
+processor's cache moves faster than that, so a bound by bytes can be beaten where tables are small.
 
 The bound of a one-vs-all epoch is three products of queries × entities (forward, the gradient of the queries, the
 gradient of the table) over the distinct queries of both directions. The bound of an evaluation is not computed but
-run: the bare product of queries and candidates in cache-sized pieces, without filter and comparison.
+run: the bare product of queries and candidates in cache-sized blocks, without filter and comparison.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from recollect.evaluation.ranking import BYTES
-from recollect.graph.facts import KINDS, Facts, encode
-from recollect.models.tensor_model import MODELS, Dims
+from benchmarks.timing import seconds
+from recollect import MODELS, Facts, ModelConfig
+from recollect.graph.facts import KINDS
+from recollect.models.parameters import equations_of, parameter_shapes
 
-NUMBER = 4  # bytes of a float32
-PASSES = 3  # of the flops of a score: forward, and the gradient of either side
-COPIED = 64 * 2**20  # bytes, beyond any cache's share
+FLOAT_BYTES = 4
+PASSES = 3  # multiples of the flops of a score: forward, and the gradient of either factor
+COPIED_BYTES = 64 * 2**20  # larger than caches
+BLOCK_BYTES = 8 * 2**20  # of a block of scores: stays in a processor's cache
 TRIES = 3
 
 
 @dataclass(frozen=True)
 class Work:
-    """What must be done, whoever does it."""
+    """The flops and bytes of some work."""
 
     flops: float
     bytes: float = 0.0
@@ -40,14 +42,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Machine:
-    """Flops a second of a float32 matrix product and bytes a second of a copy, both directions counted."""
+    """Flops per second of a float32 matrix product and bytes per second of a copy, reads and writes counted."""
 
     flops: float
     bytes: float
 
     @classmethod
-    def measure(cls, size: int = 1024, copied: int = COPIED) -> Machine:
-        """The best of a few tries, now."""
+    def measure(cls, size: int = 1024, copied: int = COPIED_BYTES) -> Machine:
+        """Return the best rates of a few tries."""
         a, b, c = torch.randn(3, size, size)
         source = torch.zeros(copied, dtype=torch.uint8)
         target = torch.empty_like(source)
@@ -56,93 +58,93 @@ class Machine:
         return cls(flops=2 * size**3 / product, bytes=2 * copied / copy)
 
     def seconds(self, work: Work) -> float:
+        """Return the least seconds that the work takes."""
         return max(work.flops / self.flops, work.bytes / self.bytes)
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """How long it takes."""
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+def count_distinct(facts: Facts, sizes: Mapping[str, int], slots: str) -> int:
+    """Return the number of distinct id combinations of some slots."""
+    codes: Tensor = torch.zeros(len(facts), dtype=torch.int64)
+    for slot in slots:
+        codes = codes * sizes[KINDS[slot]] + facts.column(slot)
+    return len(torch.unique(codes))
 
 
 def training_work(
-    model: str,
-    facts: Facts,
-    sizes: Mapping[str, int],
-    dims: Dims,
-    form: str,
-    negatives: Mapping[str, int],
-    steps: int,
+    config: ModelConfig, facts: Facts, sizes: Mapping[str, int], negatives: Mapping[str, int], steps: int
 ) -> Work:
-    """An epoch in so many steps of facts and their corruptions."""
-    pairs = len(torch.unique(encode(facts, sizes, "pt"))) if form == "episodic" else len(torch.unique(facts.p))
-    times = len(torch.unique(facts.t)) if form == "episodic" else 0
-    flops = scoring_flops(model, dims, facts=len(facts), pairs=pairs, times=times)
-    kind = MODELS[model]
-    shapes, indicator = kind.shapes(sizes, dims, form), kind.equation(form)
-    numbers = 0
-    for slot in indicator.slots:
-        table = shapes[KINDS[slot]]
-        shared = len(indicator.occurrences(slot)[0]) > 1
-        rows = len(torch.unique(facts.column(slot))) + steps if shared else len(facts) * (1 + negatives.get(slot, 0))
-        numbers += rows * math.prod(table[1:])
-    return Work(flops=PASSES * flops, bytes=2 * NUMBER * numbers)
+    """Return the work of an epoch of `steps` steps with negatives per slot."""
+    model = MODELS[config.model]
+    equation, shapes = equations_of(model, config)[""], parameter_shapes(model, config, sizes)
+    is_episodic = config.form == "episodic"
+    pairs = count_distinct(facts, sizes, "pt" if is_episodic else "p")
+    times = count_distinct(facts, sizes, "t") if is_episodic else 0
+    elements = 0
+    for slot in equation.slots:
+        if equation.order(slot) > 1:  # a matrix or core is shared by the facts of a batch
+            rows = count_distinct(facts, sizes, slot) + steps
+        else:
+            rows = len(facts) * (1 + negatives.get(slot, 0))
+        elements += rows * math.prod(shapes[KINDS[slot]][1:])
+    flops = scoring_flops(config, facts=len(facts), pairs=pairs, times=times)
+    return Work(flops=PASSES * flops, bytes=2 * FLOAT_BYTES * elements)
 
 
-def scoring_flops(model: str, dims: Dims, *, facts: int, pairs: int, times: int) -> float:
-    """Flops to score facts, a corrupted subject and a corrupted object each, in the cheapest order that is known.
+def scoring_flops(config: ModelConfig, *, facts: int, pairs: int, times: int) -> float:
+    """Return the flops to score facts with a negative subject and a negative object each, in the cheapest known order.
 
-    A fact costs two queries, one for either side, and three dot products. The models with a core first contract it
-    with the distinct times and with the distinct `pairs` of predicate and time (predicates alone, without times):
-    the matrix of a pair then serves all facts that share it.
+    A fact costs two queries, one for either side, and three dot products. Models with a core contract it first with
+    the distinct times, then with the distinct `pairs` of predicate and time (predicates alone, without times). The
+    matrix of a pair then serves all facts that share it.
     """
-    r, p, t = dims.entity, dims.predicate, dims.time
+    r, p, t = config.dims["entity"], config.dims["predicate"], config.dims["time"]
     dots = 3 * 2 * r
     matrices = facts * (2 * 2 * r * r + dots)  # two queries, each a vector times the matrix of its pair
-    match model:
+    match config.model:
         case "distmult":
             return facts * (2 * 3 * r + dots)
         case "complex":  # a complex product has six flops, the real part of one four
             return facts * (2 * 2 * 6 * r + 3 * 4 * r)
-        case "hole":  # the same on half as many bins; transforming the tables is not counted
+        case "hole":  # the same on half as many bins; the FFT of the tables is not counted
             return facts * (2 * 2 * 6 * r + 3 * 4 * r) / 2
         case "rescal":
             return matrices
         case "tucker":
             return times * 2 * t * r * p * r + pairs * 2 * r * p * r + matrices
         case "tree":
-            by_time = times * 2 * 2 * t * r * p  # both subtrees meet their time
+            by_time = times * 2 * 2 * t * r * p  # both subtrees are contracted with their time
             by_pair = pairs * (2 * r * p * p + 2 * r * p * r) + matrices
             by_fact = facts * (2 * (2 * r * p + 2 * p * p + 2 * p * r) + dots)
             return by_time + min(by_pair, by_fact)
     return pairs * 2 * r * p * r + matrices
 
 
-def one_vs_all_work(model: str, facts: Facts, sizes: Mapping[str, int], dims: Dims, form: str) -> Work:
-    """Three products of the distinct queries for subjects and for objects with all entities."""
-    given = ("spt", "pot") if form == "episodic" else ("sp", "po")
-    queries = sum(len(torch.unique(encode(facts, sizes, slots))) for slots in given)
-    count, *row = MODELS[model].shapes(sizes, dims, form)["entity"]
+def one_vs_all_work(config: ModelConfig, facts: Facts, sizes: Mapping[str, int]) -> Work:
+    """Return the work of three products of the distinct queries for subjects and for objects with all entities."""
+    given = ("spt", "pot") if config.form == "episodic" else ("sp", "po")
+    queries = sum(count_distinct(facts, sizes, slots) for slots in given)
+    count, *row = parameter_shapes(MODELS[config.model], config, sizes)["entity"]
     return Work(flops=PASSES * 2.0 * queries * count * math.prod(row))
 
 
-def product_shape(model: str, slot: str, sizes: Mapping[str, int], dims: Dims, form: str) -> tuple[int, int]:
-    """Inner length and columns of the product that scores all candidates of a slot, in the cheapest order known."""
-    kind = MODELS[model]
-    candidates, *row = kind.shapes(sizes, dims, form)[KINDS[slot]]
-    if model == "cont" and slot == "t":
-        # the subject meets the matrices of its predicate at all times; not r³ products a time
-        return dims.entity, dims.entity * candidates
-    return math.prod(row) ** len(kind.equation(form).occurrences(slot)), candidates
+def product_shape(config: ModelConfig, slot: str, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Return inner length and columns of the product that scores all candidates of a slot, in the cheapest order."""
+    model = MODELS[config.model]
+    candidates, *row = parameter_shapes(model, config, sizes)[KINDS[slot]]
+    if config.model == "cont" and slot == "t":
+        # subject times the matrices of its predicate at all times; not a dot product of dim³ elements per time
+        return config.dim, config.dim * candidates
+    return math.prod(row) ** len(equations_of(model, config)[""].occurrences(slot)), candidates
 
 
 def bare_products(count: int, inner: int, columns: int) -> float:
-    """Seconds of the product (count × inner) · (inner × columns), in cache-sized pieces into one buffer."""
-    rows = max(1, min(count, BYTES // (16 * columns)))
+    """Return the seconds of the product (count × inner) · (inner × columns), in blocks into one buffer."""
+    rows = max(1, min(count, BLOCK_BYTES // (16 * columns)))
     query, table, buffer = torch.randn(rows, inner), torch.randn(columns, inner), torch.empty(rows, columns)
-    began = time.perf_counter()
-    for start in range(0, count, rows):
-        piece = min(rows, count - start)
-        torch.mm(query[:piece], table.T, out=buffer[:piece])
-    return time.perf_counter() - began
+
+    def multiply() -> None:
+        for start in range(0, count, rows):
+            block = min(rows, count - start)
+            torch.mm(query[:block], table.T, out=buffer[:block])
+
+    return seconds(multiply)

@@ -1,17 +1,15 @@
-"""One measurement: what we do, what the reference does for the same work, and what the machine allows at best.
+"""Contests: our time, a reference's time for the same work, and a bound of what the machine allows.
 
-Every contest is opened, its contenders are called in turn, several times, and each call tells the seconds that the
-whole work takes; where all of it would take too long, a fixed part is timed and scaled, and the contest says so.
+A contest is opened, its contenders are called in turn several times, and each call returns the seconds of the whole
+work.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib.util
 import math
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,31 +21,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.bounds import (
-    Machine,
-    Work,
-    bare_products,
-    one_vs_all_work,
-    product_shape,
-    seconds,
-    training_work,
-)
+from benchmarks import textbook
+from benchmarks.bounds import Machine, Work, bare_products, one_vs_all_work, product_shape, training_work
 from benchmarks.shapes import Shape, graph_of
-from recollect.errors import UserError
-from recollect.evaluation.calibration import UNCALIBRATED
+from benchmarks.timing import EpochTimer, ScaledTimer, seconds
+from recollect import MODELS, RECIPES, EpisodicGraph, Facts, Memory, ModelConfig, Recipe, TrainingRun, load
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import KINDS, SLOT_NAMES, SLOTS, EpisodicGraph, Facts
-from recollect.graph.seeds import seeded
-from recollect.memory.memory import Memory, load
-from recollect.models.tensor_model import MODELS, Dims, TensorModel
-from recollect.training.recipe import Recipe
-from recollect.training.trainer import Epoch, Trainer
+from recollect.graph.facts import KINDS, SLOT_NAMES, SLOTS
+from recollect.models.parameters import parameter_shapes
+from recollect.models.tensor_model import TensorModel
+from recollect.models.zoo import build_model
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"  # of a checkout; an installed package has none
 TEXTBOOK = "textbook PyTorch"
-ENDLESS = 10**9  # epochs: as many as are asked for
-AT_ONCE = 2**28  # bytes of what one score of a textbook batch gathers and makes
+TEXTBOOK_BYTES = 2**28  # a textbook batch is halved until its gathered rows and intermediate tensors fit
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,29 +44,29 @@ class Effort:
 
     ours_seconds: float = 20.0  # an epoch or an evaluation that takes longer is timed in part
     reference_seconds: float = 5.0
-    recalls: int = 200  # questions a round
-    product: int = 1024  # rows of the square matrices that measure the machine
-    copied: int = 64 * 2**20  # bytes, likewise
+    recalls: int = 200  # questions per round
+    matrix_size: int = 1024  # rows of the square matrices that measure the machine's flops
+    copied_bytes: int = 64 * 2**20  # of the copy that measures its memory bandwidth
 
 
-QUICK = Effort(ours_seconds=0.03, reference_seconds=0.01, recalls=4, product=64, copied=2**16)
+QUICK = Effort(ours_seconds=0.03, reference_seconds=0.01, recalls=4, matrix_size=64, copied_bytes=2**16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """The contenders; each tells the seconds of all the work."""
+    """The contenders; each call returns the seconds of all the work."""
 
     ours: Callable[[], float] | None
-    work: int
+    work: int  # number of units
     unit: str
     reference: Callable[[], float] | None = None
     bound: Callable[[], float] | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)  # what else the record tells
+    about: Mapping[str, Any] = field(default_factory=dict)  # further fields of the record
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Which model is measured at which sizes."""
+    """The model, sizes and effort of a contest."""
 
     shape: Shape
     model: str
@@ -87,13 +75,11 @@ class Subject:
     time_dim: int | None = None
 
     @property
-    def form(self) -> str:
-        """Without times for the datasets and the models that have none."""
-        return "semantic" if self.shape.times == 1 or MODELS[self.model].episodic is None else "episodic"
-
-    @property
-    def dims(self) -> Dims:
-        return Dims.of(self.dim, time=self.time_dim)
+    def config(self) -> ModelConfig:
+        """Return the config; semantic for data without times and for models that have no episodic form."""
+        is_semantic = self.shape.times == 1 or MODELS[self.model].episodic is None
+        form = "semantic" if is_semantic else "episodic"
+        return ModelConfig(model=self.model, dim=self.dim, time_dim=self.time_dim, form=form)
 
     def graph(self) -> EpisodicGraph:
         return graph_of(self.shape)
@@ -105,269 +91,193 @@ class Subject:
         return self.graph().split("test").true()
 
     def build(self) -> TensorModel:
-        return MODELS[self.model](self.graph().sizes, self.dims, form=self.form, generator=seeded(0))
+        return build_model(self.config, self.graph().sizes, generator=torch.Generator().manual_seed(0))
 
-    def build_textbook(self) -> Any:
+    def build_textbook(self) -> textbook.Textbook:
         torch.manual_seed(0)
-        return load_textbook().MODELS[self.model](*self.graph().sizes.values(), self.dim, self.time_dim)
+        return textbook.build(self.model, self.graph().sizes, self.dim, self.time_dim)
 
-    def at_best(self, work: Work) -> Callable[[], float]:
-        """The bound at the rates that the machine has when it is asked."""
-        return lambda: Machine.measure(self.effort.product, self.effort.copied).seconds(work)
+    def bound(self, work: Work) -> Callable[[], float]:
+        """Return a function that measures the machine and returns the least seconds that the work takes on it."""
+        return lambda: Machine.measure(self.effort.matrix_size, self.effort.copied_bytes).seconds(work)
 
-
-class Paced:
-    """Does all of `total` items, or as many as take `limit` seconds; tells the seconds of all."""
-
-    def __init__(self, run: Callable[[int], object], total: int, limit: float) -> None:
-        self.run, self.total = run, total
-        count = 1
-        run(count)  # not timed: what is loaded, compiled or indexed at first use
-        while (took := seconds(partial(run, count))) < limit / 8 and count < total:
-            count = min(total, 4 * count)
-        self.count = max(1, min(total, int(count * limit / max(took, 1e-9))))
-
-    def __call__(self) -> float:
-        took = seconds(lambda: self.run(self.count))
-        if self.count == self.total:
-            return took
-        if self.count == 1:
-            return took * self.total
-        once = seconds(lambda: self.run(1))  # what is paid once a call is not scaled
-        return once + max(0.0, took - once) * (self.total - 1) / (self.count - 1)
-
-    def note(self, who: str, what: str) -> str | None:
-        """What the record says of a part that stands for the whole."""
-        return None if self.count == self.total else f"{who}: {self.count:,} of {self.total:,} {what}, scaled"
+    def about(self, notes: Sequence[str | None]) -> dict[str, Any]:
+        """Return the fields that every record has apart from seconds."""
+        note = "; ".join(note for note in notes if note)
+        return {"data": self.graph().name, "reference": TEXTBOOK, "note": note or None}
 
 
-class Epochs:
-    """Our training: an epoch a call, or as much of one as takes `limit` seconds, scaled; the next call goes on."""
-
-    def __init__(self, model: TensorModel, facts: Facts, recipe: Recipe, limit: float) -> None:
-        few = facts[: 4 * recipe.batch_size]
-        for record in Trainer(model, few, recipe, generator=seeded(0)):  # not timed: what is compiled at first use
-            if isinstance(record, Epoch):
-                break
-        self.records = iter(Trainer(model, facts, recipe, generator=seeded(0)))
-        self.facts, self.limit, self.seen, self.whole = len(facts), limit, 0, True
-
-    def __call__(self) -> float:
-        first, began = self.seen, time.perf_counter()
-        for record in self.records:
-            if isinstance(record, Epoch):
-                self.seen = 0
-                return (time.perf_counter() - began) * self.facts / (self.facts - first)
-            self.seen = record.seen
-            if time.perf_counter() - began > self.limit and self.seen < self.facts:
-                break
-        self.whole = False
-        return (time.perf_counter() - began) * self.facts / (self.seen - first)
+def sampled_recipe(batch_size: int) -> Recipe:
+    """Return the paper's recipe: logistic loss, one negative subject and one negative object per fact."""
+    return replace(RECIPES["paper"], batch_size=batch_size)
 
 
-@lru_cache(maxsize=1)
-def load_textbook() -> Any:
-    """The textbook models of a checkout's benchmarks; None where there are none."""
-    path = BENCHMARKS / "textbook.py"
-    if not path.is_file():
-        return None
-    spec = importlib.util.spec_from_file_location("recollect_textbook", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def two_negatives_recipe(batch_size: int) -> Recipe:
-    """The paper's: logistic loss, one corrupted subject and one corrupted object."""
-    return Recipe(batch_size=batch_size, epochs=ENDLESS)
-
-
-def one_vs_all_recipe(batch_size: int) -> Recipe | None:
-    """Cross entropy of subjects and objects among all entities; None where this version has no such loss."""
-    try:
-        return Recipe(loss="one-vs-all", batch_size=batch_size, epochs=ENDLESS)
-    except UserError:
-        return None
+def one_vs_all_recipe(batch_size: int) -> Recipe:
+    """Return a recipe with the cross entropy of subjects and objects among all entities."""
+    return replace(RECIPES["paper"], loss="one-vs-all", batch_size=batch_size)
 
 
 @contextmanager
-def train_contest(subject: Subject, loss: str = "two-negatives", beside: str | None = None) -> Iterator[Contest]:
-    """An epoch of the training facts, beside the textbook's or beside ours of another model."""
-    shape, facts = subject.shape, subject.train()
-    recipe = two_negatives_recipe(shape.batch_size) if loss == "two-negatives" else one_vs_all_recipe(shape.batch_size)
-    if recipe is None:
-        raise UserError("this version has no one-vs-all loss")
-    ours = Epochs(subject.build(), facts, recipe, subject.effort.ours_seconds)
-    reference: Callable[[], float] | None
-    if beside is None:
-        reference, notes = _textbook_epochs(subject, facts, loss, recipe)
-        told = about(subject, notes)
-    else:
-        other = replace(subject, model=beside)
-        reference = Epochs(other.build(), facts, recipe, other.effort.ours_seconds)
-        told = about(subject, []) | {"reference": f"our {beside}"}
-    sizes = subject.graph().sizes
-    if loss == "two-negatives":
+def train_contest(subject: Subject, loss: str = "sampled", against: str | None = None) -> Iterator[Contest]:
+    """An epoch, compared with the textbook's or, with `against`, with ours of another model."""
+    shape, facts, sizes = subject.shape, subject.train(), subject.graph().sizes
+    recipe = sampled_recipe(shape.batch_size) if loss == "sampled" else one_vs_all_recipe(shape.batch_size)
+    if loss == "sampled":
         steps = math.ceil(len(facts) / shape.batch_size)
-        work = training_work(subject.model, facts, sizes, subject.dims, subject.form, recipe.negatives, steps)
+        work = training_work(subject.config, facts, sizes, recipe.negatives, steps)
     else:
-        work = one_vs_all_work(subject.model, facts, sizes, subject.dims, subject.form)
+        work = one_vs_all_work(subject.config, facts, sizes)
+    if against is None:
+        reference, notes = _textbook_epoch(subject, facts, loss, recipe)
+        about = subject.about(notes)
+    else:
+        other = replace(subject, model=against)
+        reference = EpochTimer(other.graph(), other.config, recipe, other.effort.ours_seconds)
+        about = subject.about([]) | {"reference": f"our {against}"}
     yield Contest(
-        ours=ours,
+        ours=EpochTimer(subject.graph(), subject.config, recipe, subject.effort.ours_seconds),
         reference=reference,
-        bound=subject.at_best(work),
+        bound=subject.bound(work),
         work=len(facts),
         unit="facts",
-        about=told,
+        about=about,
     )
 
 
-def _textbook_epochs(
+def _textbook_epoch(
     subject: Subject, facts: Facts, loss: str, recipe: Recipe
-) -> tuple[Callable[[], float] | None, list[str]]:
-    """The textbook's epoch, and what is to be said of it."""
-    textbook = load_textbook()
-    if textbook is None:
-        return None, []
+) -> tuple[Callable[[], float], list[str | None]]:
+    """Return the timer of a textbook epoch, and notes about it."""
     model = subject.build_textbook()
     size = _fitting_batch(subject, model, recipe.batch_size, loss)
-    notes = [] if size == recipe.batch_size else [f"{TEXTBOOK}: batches of {size:,}, which suit it better"]
-    step = partial(
-        textbook.train_step if loss == "two-negatives" else textbook.one_vs_all_step,
-        model,
-        textbook.optimizer_of(model, recipe.learning_rate, 2 * recipe.l2 / len(facts)),
-    )
-    run = partial(steps_of, step, facts.ids[torch.randperm(len(facts))], size)
-    paced = Paced(run, math.ceil(len(facts) / size), subject.effort.reference_seconds)
-    scaled = paced.note(TEXTBOOK, "steps")
-    return paced, [*notes, *([scaled] if scaled else [])]
+    note = None if size == recipe.batch_size else f"{TEXTBOOK}: batches of {size:,}, which suit it better"
+    learning_rate = recipe.learning_rate
+    assert learning_rate is not None
+    optimizer = textbook.optimizer_of(model, learning_rate, 2 * recipe.l2 / len(facts))
+    step = textbook.train_step if loss == "sampled" else textbook.one_vs_all_step
+    run = partial(run_steps, partial(step, model, optimizer), facts.ids[torch.randperm(len(facts))], size)
+    timer = ScaledTimer(run, math.ceil(len(facts) / size), subject.effort.reference_seconds)
+    return timer, [note, timer.note(TEXTBOOK, "steps")]
 
 
-def steps_of(step: Callable[[Tensor], float], ids: Tensor, size: int, count: int) -> None:
-    """So many steps over batches of facts that are in random order."""
+def run_steps(step: Callable[[Tensor], float], ids: Tensor, size: int, count: int) -> None:
+    """Run `count` steps over consecutive batches of facts that are in random order."""
     for batch in ids[: count * size].split(size):
         step(batch)
 
 
-def _fitting_batch(subject: Subject, model: Any, size: int, loss: str) -> int:
-    """The batch size, halved until what a textbook score gathers, and makes of a core, fits in AT_ONCE.
-
-    Larger arrays only slow it down.
-    """
-    numbers = sum(model.embedding(slot).embedding_dim for slot in SLOTS)
-    numbers += max((core[0].numel() for core in model.core), default=0)
-    numbers += subject.shape.entities if loss == "one-vs-all" else 0
-    while size > 1 and 4 * numbers * size > AT_ONCE:
+def _fitting_batch(subject: Subject, model: textbook.Textbook, size: int, loss: str) -> int:
+    """Return the batch size, halved until the tensors of a textbook score fit; larger ones only slow it down."""
+    elements = sum(model.embedding(slot).embedding_dim for slot in SLOTS)
+    elements += max((core[0].numel() for core in model.core), default=0)
+    if loss == "one-vs-all":
+        elements += subject.shape.entities
+    while size > 1 and FLOAT_BYTES * elements * size > TEXTBOOK_BYTES:
         size //= 2
     return size
 
 
 @contextmanager
 def evaluate_contest(subject: Subject, slot: str) -> Iterator[Contest]:
-    """The filtered dims of the test facts' own ids of a slot."""
-    test, model, known = subject.test(), subject.build(), known_of(subject.shape)
-    ours = Paced(lambda count: rank(model, test[:count], slot, known=known), len(test), subject.effort.ours_seconds)
-    textbook, reference, notes = load_textbook(), None, [ours.note("ours", "queries")]
-    if textbook is not None:
-        their_model, filters = subject.build_textbook(), filter_of(subject.shape, slot)
-        reference = Paced(
-            lambda count: textbook.evaluate(their_model, test.ids[:count], slot, filters),
-            len(test),
-            subject.effort.reference_seconds,
-        )
-        notes.append(reference.note(TEXTBOOK, "queries"))
-    inner, columns = product_shape(subject.model, slot, subject.graph().sizes, subject.dims, subject.form)
+    """The filtered ranks of the test facts' own ids of a slot."""
+    test, model, known = subject.test(), subject.build(), fact_index(subject.shape)
+    ours = ScaledTimer(
+        lambda count: rank(model, test[:count], slot, known=known), len(test), subject.effort.ours_seconds
+    )
+    their_model, filters = subject.build_textbook(), textbook_filter(subject.shape, slot)
+    reference = ScaledTimer(
+        lambda count: textbook.evaluate(their_model, test.ids[:count], slot, filters),
+        len(test),
+        subject.effort.reference_seconds,
+    )
+    inner, columns = product_shape(subject.config, slot, subject.graph().sizes)
     yield Contest(
         ours=ours,
         reference=reference,
         bound=lambda: bare_products(len(test), inner, columns),
         work=len(test),
         unit="queries",
-        about=about(subject, notes),
+        about=subject.about([ours.note("ours", "queries"), reference.note(TEXTBOOK, "queries")]),
     )
 
 
 @lru_cache(maxsize=1)
-def known_of(shape: Shape) -> FactIndex:
+def fact_index(shape: Shape) -> FactIndex:
+    """Return the index of all facts of a shape's graph."""
     graph = graph_of(shape)
     return FactIndex(graph.facts, graph.sizes)
 
 
 @lru_cache(maxsize=1)
-def filter_of(shape: Shape, slot: str) -> Any:
-    found = load_textbook().filter_of(graph_of(shape).facts.ids, slot)
-    gc.freeze()  # or every collection would walk through millions of lists, at the cost of whoever runs just then
+def textbook_filter(shape: Shape, slot: str) -> textbook.Filter:
+    """Return the textbook's filter of a slot."""
+    found = textbook.filter_of(graph_of(shape).facts.ids, slot)
+    gc.freeze()  # otherwise every collection walks through millions of lists, during anybody's turn
     return found
 
 
 @contextmanager
-def recall_contest(subject: Subject, share: float) -> Iterator[Contest]:
-    """The latency of one question with one slot open, every slot in its turn: the quantile at `share`."""
+def recall_contest(subject: Subject, quantile: float) -> Iterator[Contest]:
+    """The latency of a question with one open slot, each slot in turn: a quantile."""
     graph, model = subject.graph(), subject.build()
-    memory = Memory(model, graph, UNCALIBRATED, {})
-    asked = subject.test()[: subject.effort.recalls]
-    slots = [model.indicator.slots[i % len(model.indicator.slots)] for i in range(len(asked))]
-    questions = [_question(graph, model, asked[i : i + 1], slot) for i, slot in enumerate(slots)]
-    ours = [partial(memory.recall, **question) for question in questions]
-    textbook, reference = load_textbook(), None
-    if textbook is not None:
-        their_model = subject.build_textbook()
-        labels = {slot: list(graph.axis(slot).labels) for slot in SLOTS}
-        theirs = [
-            partial(textbook.recall, their_model, asked.ids[i : i + 1], slot, labels[slot])
-            for i, slot in enumerate(slots)
-        ]
-        reference = partial(_latency, theirs, share)
-    _latency(ours, share)  # the first time counts for nobody
-    tables = [math.prod(model.shapes(graph.sizes, subject.dims, subject.form)[KINDS[slot]]) for slot in slots]
+    facts = subject.test()[: subject.effort.recalls]
+    slots = [model.slots[i % len(model.slots)] for i in range(len(facts))]
+    memory = untrained_memory(subject)
+    labels = {slot: list(graph.axis(slot).labels) for slot in SLOTS}
+    their_model = subject.build_textbook()
+    ours: list[Callable[[], object]] = []
+    theirs: list[Callable[[], object]] = []
+    for i, slot in enumerate(slots):
+        fact = facts[i : i + 1]
+        ours.append(partial(memory.recall, **_question(graph, model, fact, slot)))
+        theirs.append(partial(textbook.recall, their_model, fact.ids, slot, labels[slot]))
+    _latency(ours, quantile)  # not timed: compiles at first use
+    shapes = parameter_shapes(MODELS[subject.model], subject.config, graph.sizes)
+    table_sizes = [math.prod(shapes[KINDS[slot]]) for slot in slots]
     yield Contest(
-        ours=partial(_latency, ours, share),
-        reference=reference,
-        bound=subject.at_best(Work(flops=0, bytes=4 * statistics.mean(tables))),  # a query reads its table once
+        ours=partial(_latency, ours, quantile),
+        reference=partial(_latency, theirs, quantile),
+        bound=subject.bound(Work(flops=0, bytes=FLOAT_BYTES * statistics.mean(table_sizes))),  # reads a table once
         work=1,
         unit="question",
-        about=about(subject, []),
+        about=subject.about([]),
     )
 
 
+def untrained_memory(subject: Subject) -> Memory:
+    """Return a memory whose model has its initial weights; it has no validation split, so nothing is calibrated."""
+    graph = subject.graph()
+    graph = graph.with_splits({name: facts for name, facts in graph.splits.items() if name != "valid"})
+    return Memory.from_run(TrainingRun(graph, subject.config, recipe="paper"))
+
+
 def _question(graph: EpisodicGraph, model: TensorModel, fact: Facts, open_slot: str) -> dict[str, Any]:
+    """Return the labels of a fact by slot name, without the open slot."""
     labels = graph.table(fact).row(0, named=True)
-    return {SLOT_NAMES[slot]: labels[SLOT_NAMES[slot]] for slot in model.indicator.slots if slot != open_slot}
+    return {SLOT_NAMES[slot]: labels[SLOT_NAMES[slot]] for slot in model.slots if slot != open_slot}
 
 
-def _latency(questions: Sequence[Callable[[], object]], share: float) -> float:
-    return float(np.quantile([seconds(question) for question in questions], share))
+def _latency(questions: Sequence[Callable[[], object]], quantile: float) -> float:
+    return float(np.quantile([seconds(question) for question in questions], quantile))
 
 
 @contextmanager
 def load_contest(subject: Subject) -> Iterator[Contest]:
-    """From a saved memory to one that can be asked."""
-    graph, model, textbook = subject.graph(), subject.build(), load_textbook()
+    """Reading a saved memory until it can answer."""
+    graph = subject.graph()
     with tempfile.TemporaryDirectory() as folder:
-        place, file = Path(folder) / "measured.memory", Path(folder) / "textbook.pt"
-        Memory(model, graph, UNCALIBRATED, {}).save(place)
-        reference = None
-        if textbook is not None:
-            their_model = subject.build_textbook()
-            labels = {KINDS[slot]: list(graph.axis(slot).labels) for slot in SLOTS}
-            textbook.save(their_model, labels, graph.facts.ids, file)
-            reference = partial(seconds, partial(textbook.load_, their_model, file))
-        load(place)  # the first time counts for nobody
-        size = sum(path.stat().st_size for path in place.iterdir())
+        bundle, file = Path(folder) / "measured.memory", Path(folder) / "textbook.pt"
+        untrained_memory(subject).save(bundle)
+        their_model = subject.build_textbook()
+        labels = {KINDS[slot]: list(graph.axis(slot).labels) for slot in SLOTS}
+        textbook.save(their_model, labels, graph.facts.ids, file)
+        load(bundle)  # not timed
+        size = sum(path.stat().st_size for path in bundle.iterdir())
         yield Contest(
-            ours=partial(seconds, partial(load, place)),
-            reference=reference,
-            bound=subject.at_best(Work(flops=0, bytes=size)),
+            ours=partial(seconds, partial(load, bundle)),
+            reference=partial(seconds, partial(textbook.load_, their_model, file)),
+            bound=subject.bound(Work(flops=0, bytes=size)),
             work=size,
             unit="bytes",
-            about=about(subject, []),
+            about=subject.about([]),
         )
-
-
-def about(subject: Subject, notes: Sequence[str | None]) -> dict[str, Any]:
-    """What every record tells beside seconds."""
-    said = "; ".join(note for note in notes if note)
-    reference = TEXTBOOK if load_textbook() is not None else None
-    return {"data": subject.graph().name, "reference": reference, "note": said or None}

@@ -1,18 +1,14 @@
-"""Raw events into a country-day graph: rows per second and peak memory, next to pandas on a part of the same files.
+"""Read raw events into a country-day graph: rows per second and peak memory, next to pandas on a part of the files.
 
 The rows have the shape of GDELT: actors, events and places of the real sample, recombined, with new ids and dates. One
-in ten thousand is cut short and one in a thousand repeats an event id. Needs RECOLLECT_DATA and about 8 GB of disk.
-
-    RECOLLECT_DATA=… python benchmarks/events.py [--rows 20000000] [--json]
+in ten thousand is cut short and one in a thousand repeats an event id.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,8 +17,12 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
-PART = 1_000_000
+from recollect import UserError
+
+PART_ROWS = 1_000_000  # rows per generated file
+FIRST_ID = 10**9
 ROUNDS = 5
 SAMPLE = "gdelt-raw/20191024143000.export.CSV"
 PANDAS = (
@@ -30,43 +30,39 @@ PANDAS = (
     "pandas, facts only",  # codes with leading zeros, but broken rows and repeated ids are counted
     "pandas, types guessed",  # the same, and codes lose their leading zeros
 )
+FACT_COLUMNS = [7, 28, 17, 1]  # subject, predicate, object, date
 
 
 def write_part(sample: Path, path: Path, first: int, rows: int) -> None:
-    """GDELT-shaped rows: who, whom and what of three sample rows, on a day of 2012."""
+    """Write rows of GDELT's format: each takes actors and event from three rows of the sample, on a day of 2012."""
     dice = random.Random(first)
     cells = [line.split("\t") for line in sample.read_text(encoding="utf-8").split("\n") if line]
     actors1, actors2, events = (["\t".join(row[a:b]) for row in cells] for a, b in ((5, 15), (15, 25), (25, None)))
     days = [date(2012, 1, 1) + timedelta(days=i) for i in range(366)]
     dates = [f"{d:%Y%m%d}\t{d:%Y%m}\t{d:%Y}\t{d.year + d.timetuple().tm_yday / 366:.4f}" for d in days]
-    n = len(cells)
     with path.open("w", encoding="utf-8") as file:
-        for start in range(first, first + rows, 10_000):
-            lines = []
-            for event in range(start, min(start + 10_000, first + rows)):
-                event_id = event - dice.randrange(1, 5000) if event % 1000 == 999 and event > 5000 else event
-                who, whom, what = (column[dice.randrange(n)] for column in (actors1, actors2, events))
-                row = f"{event_id}\t{dates[dice.randrange(366)]}\t{who}\t{whom}\t{what}"
-                lines.append(row[: len(row) // 2] if event % 10_000 == 5_000 else row)
-            file.write("\n".join(lines) + "\n")
+        for event in range(first, first + rows):
+            event_id = event
+            if event % 1000 == 999 and event > first + 5000:
+                event_id -= dice.randrange(1, 5000)
+            parts = [dice.choice(column) for column in (dates, actors1, actors2, events)]
+            row = "\t".join([str(event_id), *parts])
+            if event % 10_000 == 5_000:
+                row = row[: len(row) // 2]
+            file.write(row + "\n")
 
 
-def first_rows(pattern: str) -> bytes:
-    with sorted(Path(pattern).parent.glob(Path(pattern).name))[0].open("rb") as file:
-        return b"".join(file.readline() for _ in range(1000))
+def read_ours(pattern: str) -> dict[str, Any]:
+    """Build the graph; return rows, seconds and the row accounting."""
+    from recollect import read_events
 
-
-def ours(pattern: str) -> dict[str, object]:
-    """Build the graph and return rows, seconds and the row accounting."""
-    from recollect.io.events import read_events
-
-    with tempfile.TemporaryDirectory() as folder:  # imports at first use are not timed
+    with tempfile.TemporaryDirectory() as folder:  # not timed: imports and what is loaded at first use
         few = Path(folder) / "few.CSV"
-        few.write_bytes(first_rows(pattern))
+        few.write_bytes(_first_rows(pattern))
         read_events([few])
-    began, cpu_began = time.perf_counter(), time.process_time()
+    start, cpu_start = time.perf_counter(), time.process_time()
     graph = read_events([pattern])
-    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     rows = sum(graph.rows.values())
     assert rows == len(graph.facts) + graph.duplicates + sum(graph.dropped.values())
     return {
@@ -81,20 +77,28 @@ def ours(pattern: str) -> dict[str, object]:
     }
 
 
-def pandas(path: str, name: str) -> dict[str, object]:
-    """Count facts of one file with pandas and return rows and seconds."""
-    count_with_pandas(path, name, nrows=1000)  # not timed: first use
-    began, cpu_began = time.perf_counter(), time.process_time()
-    rows, facts = count_with_pandas(path, name)
-    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+def _first_rows(pattern: str) -> bytes:
+    first_file = min(Path(pattern).parent.glob(Path(pattern).name))
+    with first_file.open("rb") as file:
+        return b"".join(file.readline() for _ in range(1000))
+
+
+def read_pandas(path: str, name: str) -> dict[str, Any]:
+    """Count the facts of one file with pandas; return rows and seconds."""
+    _count_with_pandas(path, name, nrows=1000)  # not timed
+    start, cpu_start = time.perf_counter(), time.process_time()
+    rows, facts = _count_with_pandas(path, name)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     return {"rows": rows, "seconds": seconds, "cpu_seconds": cpu_seconds, "facts": facts}
 
 
-def count_with_pandas(path: str, name: str, nrows: int | None = None) -> tuple[int, int]:
+def _count_with_pandas(path: str, name: str, nrows: int | None = None) -> tuple[int, int]:
     """Return the number of rows and of distinct (subject, predicate, object, date)."""
     import pandas as pd
 
-    columns = [0, 1, 7, 17, 28] + ([60] if name == "pandas" else [])
+    columns = [0, *sorted(FACT_COLUMNS)]
+    if name == "pandas":
+        columns.append(60)  # the last one, missing in broken rows
     frame = pd.read_csv(
         path,
         sep="\t",
@@ -108,77 +112,90 @@ def count_with_pandas(path: str, name: str, nrows: int | None = None) -> tuple[i
     rows = len(frame)
     if name == "pandas":
         frame = frame.dropna(subset=columns).drop_duplicates(0)
-    return rows, len(frame.groupby([7, 28, 17, 1]).size())
+    return rows, len(frame.groupby(FACT_COLUMNS).size())
 
 
-def measured(*words: str) -> dict[str, object]:
-    """Run one contender in its own process and return its result and peak memory."""
-    done = subprocess.run([sys.executable, __file__, "--contender", *words], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+def measure(rows: int) -> dict[str, Any]:
+    """Generate rows and read them with all contenders in turn, each in a process of its own; return medians."""
+    sample = Path(os.environ.get("RECOLLECT_DATA", ".")) / SAMPLE
+    if not sample.is_file():
+        raise UserError(f"{sample}: the real sample is not here; set RECOLLECT_DATA to a folder that holds it")
+    with tempfile.TemporaryDirectory() as folder:
+        parts = _write_parts(sample, Path(folder), rows)
+        size = sum(path.stat().st_size for path in parts)
+        os.sync()  # so that the writing does not go on while reading is measured
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("ours", *PANDAS)}
+        for round_number in range(1 + ROUNDS):
+            results = {"ours": _run_alone("ours", f"{folder}/*.export.CSV")}
+            results |= {name: _run_alone(name, str(parts[0])) for name in PANDAS}
+            if round_number:  # the first round fills the page cache and does not count
+                for name, result in results.items():
+                    runs[name].append(result)
+    if len({run["fingerprint"] for run in runs["ours"]}) != 1:
+        raise UserError("the same files gave different graphs")
+    return _report(runs, size)
+
+
+def _write_parts(sample: Path, folder: Path, rows: int) -> list[Path]:
+    """Write files of at most PART_ROWS rows in parallel; return their paths."""
+    parts = [folder / f"{i:04d}.export.CSV" for i in range(-(-rows // PART_ROWS))]
+    with ProcessPoolExecutor() as pool:
+        jobs = []
+        for i, path in enumerate(parts):
+            count = min(PART_ROWS, rows - i * PART_ROWS)
+            jobs.append(pool.submit(write_part, sample, path, FIRST_ID + i * PART_ROWS, count))
+        for job in jobs:
+            job.result()
+    return parts
+
+
+def _run_alone(contender: str, path: str) -> dict[str, Any]:
+    """Return the figures of one contender, read in a process of its own, with its peak memory."""
+    command = [sys.executable, "-m", "benchmarks.events", contender, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def _report(runs: dict[str, list[dict[str, Any]]], size: int) -> dict[str, Any]:
+    rates = {name: [run["rows"] / run["seconds"] for run in results] for name, results in runs.items()}
+    cpu_rates = {name: [run["rows"] / run["cpu_seconds"] for run in results] for name, results in runs.items()}
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    first = runs["ours"][0]
+    return {
+        "bytes": size,
+        **{key: first[key] for key in ("rows", "facts", "duplicates", "dropped", "sizes")},
+        "rows_per_second": medians,
+        "rows_per_cpu_second": {name: statistics.median(values) for name, values in cpu_rates.items()},
+        "times_pandas": {name: medians["ours"] / medians[name] for name in PANDAS},
+        "all_rows_per_second": {name: [round(rate) for rate in values] for name, values in rates.items()},
+        "peak_mib": max(run["peak_mib"] for run in runs["ours"]),
+    }
+
+
+def format_report(report: dict[str, Any]) -> str:
+    """Return the report as text."""
+    lines = [
+        f"{report['rows']:,} rows, {report['bytes'] / 1e9:.1f} GB -> {report['facts']:,} facts {report['sizes']}",
+        f"dropped {report['dropped']}, duplicates {report['duplicates']:,}",
+    ]
+    for name, rate in report["rows_per_second"].items():
+        ratio = f"   ours is {report['times_pandas'][name]:.1f}×" if name in PANDAS else ""
+        cpu_rate = report["rows_per_cpu_second"][name]
+        lines.append(f"{name:22} {rate:12,.0f} rows/s {cpu_rate:12,.0f} rows/CPU-s{ratio}")
+    lines.append(f"all runs {report['all_rows_per_second']}")
+    lines.append(f"peak memory {report['peak_mib']:,.0f} MiB")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--contender", nargs="+", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.contender:
-        name, *rest = options.contender
-        result = ours(*rest) if name == "ours" else pandas(rest[0], name)
-        print(json.dumps(result | {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
-        return
-    data = os.environ.get("RECOLLECT_DATA")
-    sample = Path(data or ".") / SAMPLE
-    if not sample.is_file():
-        sys.exit(f"{sample}: the real sample is not here; set RECOLLECT_DATA to a folder that holds it")
-    with tempfile.TemporaryDirectory() as folder:
-        parts = [Path(folder) / f"{i:04d}.export.CSV" for i in range(-(-options.rows // PART))]
-        with ProcessPoolExecutor() as pool:
-            jobs = [
-                pool.submit(write_part, sample, path, 10**9 + i * PART, min(PART, options.rows - i * PART))
-                for i, path in enumerate(parts)
-            ]
-            for job in jobs:
-                job.result()
-        size = sum(path.stat().st_size for path in parts)
-        os.sync()  # writing must not go on during the measurement
-        pattern, part = f"{folder}/*.export.CSV", str(parts[0])
-        runs = {name: [] for name in ("ours", *PANDAS)}
-        for turn in range(1 + ROUNDS):  # in turns: other load of the machine hits all contenders
-            each = {"ours": measured("ours", pattern)} | {name: measured(name, part) for name in PANDAS}
-            if turn:  # the first round fills the page cache
-                for name, run in each.items():
-                    runs[name].append(run)
-    speed = {name: statistics.median(run["rows"] / run["seconds"] for run in each) for name, each in runs.items()}
-    per_cpu = {name: statistics.median(run["rows"] / run["cpu_seconds"] for run in each) for name, each in runs.items()}
-    first = runs["ours"][0]
-    assert len({run["fingerprint"] for run in runs["ours"]}) == 1, "the same files must give the same graph"
-    report = {
-        "rows": first["rows"],
-        "bytes": size,
-        "facts": first["facts"],
-        "duplicates": first["duplicates"],
-        "dropped": first["dropped"],
-        "sizes": first["sizes"],
-        "rows_per_second": speed,
-        "rows_per_cpu_second": per_cpu,  # of one core: independent of other load on the machine
-        "times_pandas": {name: speed["ours"] / speed[name] for name in PANDAS},
-        "all_rows_per_second": {
-            name: [round(run["rows"] / run["seconds"]) for run in each] for name, each in runs.items()
-        },
-        "peak_mib": max(run["peak_mib"] for run in runs["ours"]),
-    }
-    if options.json:
-        print(json.dumps(report))
-        return
-    print(f"{report['rows']:,} rows, {size / 1e9:.1f} GB -> {report['facts']:,} facts {report['sizes']}")
-    print(f"dropped {report['dropped']}, duplicates {report['duplicates']:,}")
-    for name, value in speed.items():
-        ratio = "" if name == "ours" else f"   ours is {speed['ours'] / value:.1f}×"
-        print(f"{name:22} {value:12,.0f} rows/s {per_cpu[name]:12,.0f} rows/CPU-s{ratio}")
-    print(f"all runs {report['all_rows_per_second']}")
-    print(f"peak memory {report['peak_mib']:,.0f} MiB")
+    """Read the path of the last argument with the contender of the first, and print the figures as JSON."""
+    import resource
+
+    contender, path = sys.argv[1:]
+    result = read_ours(path) if contender == "ours" else read_pandas(path, contender)
+    result["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    sys.stdout.write(json.dumps(result))
 
 
 if __name__ == "__main__":

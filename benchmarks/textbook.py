@@ -1,8 +1,8 @@
-"""The seven models as a plain PyTorch script has them: the reference that `recollect bench` measures beside.
+"""The seven models as a plain PyTorch script has them: the reference of the contests.
 
-Embedding tables, the equation as an einsum over a batch's rows, negatives scored like facts, Adam over all
-weights, filters in a dictionary. No Python loop over facts in training, and no tricks either. Facts are id tensors
-(n, 4) with the columns s p o t.
+Embedding tables, the equation as an einsum over a batch's rows, negatives scored like facts, Adam over all weights,
+filters in a dictionary. No Python loop over facts in training, and no tricks. Facts are id tensors (n, 4) with the
+columns s p o t.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 COLUMNS = {"s": 0, "p": 1, "o": 2, "t": 3}
-EVALUATION_BATCH = 256  # facts whose candidates are scored at once
+EVALUATION_BATCH = 256  # facts per score matrix
 Filter = dict[tuple[int, ...], list[int]]
 
 
 class Textbook(nn.Module):
-    """Embeddings of entities, predicates and times, and the einsum of a fact.
+    """Embeddings of entities, predicates and times, and the einsum that scores a fact.
 
-    `axes` are the latent axes of each slot, `cores` those of shared cores; `rows` are what an embedding holds.
+    `axes` are the latent axes of each slot, `cores` those of shared core tensors; `t: "a+f"` occurs twice.
     """
 
     axes: ClassVar[dict[str, str]]
     cores: ClassVar[tuple[str, ...]] = ()
-    order: ClassVar[str] = ""  # in which slots and cores, by their place, are multiplied; as told above if empty
-    width: ClassVar[Mapping[str, int]] = {}  # the power of the dim that a row of a table has, where not 1
-    time_axes: ClassVar[str] = ""  # those that have the dim of times
-    parts: ClassVar[int] = 1
+    order: ClassVar[str] = ""  # of contraction: slots by letter, cores by number; "" = slots, then cores
+    width: ClassVar[Mapping[str, int]] = {}  # kind -> k: its rows have dim^k elements; 1 if missing
+    time_axes: ClassVar[str] = ""  # axes of length time_dim
+    parts: ClassVar[int] = 1  # 2 = complex
 
     def __init__(self, entities: int, predicates: int, times: int, dim: int, time_dim: int | None = None) -> None:
         super().__init__()
@@ -57,19 +57,19 @@ class Textbook(nn.Module):
         return {"s": self.entity, "p": self.predicate, "o": self.entity, "t": self.time}[slot]
 
     def shaped(self, slot: str, rows: Tensor) -> Tensor:
-        """Rows (n, width) of a table as vectors, matrices or cores."""
+        """Return rows (n, width) of a table as vectors, matrices or cores."""
         first, *_ = self.axes[slot].split("+")
         return rows.view(len(rows), *[self.length(axis) for axis in first])
 
     def forward(self, s: Tensor, p: Tensor, o: Tensor, t: Tensor) -> Tensor:
-        """θ of each fact: (B,)."""
+        """Return θ of each fact: (B,)."""
         rows = {
             slot: self.shaped(slot, self.embedding(slot)(ids)) for slot, ids in zip("spot", (s, p, o, t), strict=True)
         }
         return self.contract(rows, dict.fromkeys(rows, "B"), "B")
 
     def against(self, slot: str, s: Tensor, p: Tensor, o: Tensor, t: Tensor) -> Tensor:
-        """θ of each fact with every candidate in place of its `slot`: (B, N)."""
+        """Return θ of each fact with every candidate in place of its `slot`: (B, N)."""
         ids = {"s": s, "p": p, "o": o, "t": t}
         rows = {
             other: self.shaped(
@@ -80,7 +80,7 @@ class Textbook(nn.Module):
         return self.contract(rows, {other: "N" if other == slot else "B" for other in rows}, "BN")
 
     def contract(self, rows: dict[str, Tensor], batch: dict[str, str], out: str) -> Tensor:
-        """The einsum, from left to right; all candidates come last, so that nothing large is made on the way."""
+        """Return the einsum, contracted from left to right; candidates come last to keep intermediate tensors small."""
         terms = {slot: [(batch[slot] + axes, rows[slot]) for axes in self.axes[slot].split("+")] for slot in self.axes}
         terms |= {
             str(place): [(axes, core)] for place, (axes, core) in enumerate(zip(self.cores, self.core, strict=True))
@@ -108,7 +108,7 @@ class ComplEx(Textbook):
 
 
 class HolE(Textbook):
-    """θ = a_t · (a_p ⋆ (a_s ⋆ a_o)); the same numbers as Σ of a spectrum, so any slot can be the open one."""
+    """θ = a_t · (a_p ⋆ (a_s ⋆ a_o)), ⋆ circular correlation; as a sum over the spectrum for any open slot."""
 
     axes: ClassVar = {"s": "r", "p": "r", "o": "r", "t": "r"}
 
@@ -125,7 +125,7 @@ class HolE(Textbook):
 
 
 class Rescal(Textbook):
-    """Without times: every predicate has a matrix."""
+    """θ = Σ_ij a_s[i] G_p[i,j] a_o[j]: no times, every predicate has a matrix."""
 
     axes: ClassVar = {"s": "i", "p": "ij", "o": "j"}
     width: ClassVar = {"predicate": 2}
@@ -150,7 +150,7 @@ class Tree(Textbook):
 
 
 class ConT(Textbook):
-    """Every time has a core, gathered for every fact."""
+    """θ = Σ_ijk a_s[i] a_p[j] a_o[k] G_t[i,j,k]: the core of its time is gathered for every fact."""
 
     axes: ClassVar = {"s": "i", "p": "j", "o": "k", "t": "ijk"}
     width: ClassVar = {"time": 3}
@@ -167,8 +167,13 @@ MODELS: dict[str, type[Textbook]] = {
 }
 
 
+def build(name: str, sizes: Mapping[str, int], dim: int, time_dim: int | None = None) -> Textbook:
+    """Return a new model with weights drawn from PyTorch's global generator."""
+    return MODELS[name](sizes["entity"], sizes["predicate"], sizes["time"], dim, time_dim)
+
+
 def correlate(a: Tensor, b: Tensor) -> Tensor:
-    """Circular correlation [a ⋆ b]_k = Σ_i a_i b_(k+i) of rows, by FFT."""
+    """Return the circular correlation [a ⋆ b]_k = Σ_i a_i b_(k+i) of rows, by FFT."""
     return torch.fft.irfft(torch.fft.rfft(a).conj() * torch.fft.rfft(b), n=a.shape[-1])
 
 
@@ -177,26 +182,27 @@ def optimizer_of(model: Textbook, learning_rate: float = 1e-3, weight_decay: flo
 
 
 def train_step(model: Textbook, optimizer: torch.optim.Optimizer, batch: Tensor) -> float:
-    """Logistic loss of a batch, one corrupted subject and one corrupted object a fact."""
+    """Take a step on the logistic loss with a negative subject and a negative object per fact; return the loss."""
     s, p, o, t = batch.T
     entities = model.entity.num_embeddings
     true = model(s, p, o, t)
     false_subject = model(torch.randint(entities, s.shape), p, o, t)
     false_object = model(s, p, torch.randint(entities, o.shape), t)
     loss = (functional.softplus(-true) + functional.softplus(false_subject) + functional.softplus(false_object)).mean()
-    return descend(optimizer, loss)
+    return step_down(optimizer, loss)
 
 
 def one_vs_all_step(model: Textbook, optimizer: torch.optim.Optimizer, batch: Tensor) -> float:
-    """Cross entropy of each fact's subject and object among all entities."""
+    """Take a step on the cross entropy of subjects and objects among all entities; return the loss."""
     s, p, o, t = batch.T
     loss = functional.cross_entropy(model.against("o", s, p, o, t), o) + functional.cross_entropy(
         model.against("s", s, p, o, t), s
     )
-    return descend(optimizer, loss)
+    return step_down(optimizer, loss)
 
 
-def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
+def step_down(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
+    """Take one optimizer step and return the loss."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -204,7 +210,7 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
 
 
 def filter_of(facts: Tensor, slot: str) -> Filter:
-    """The known ids of a slot by the ids of all others."""
+    """Return the known ids of a slot by the ids of all other slots."""
     known: Filter = defaultdict(list)
     for row in facts.tolist():
         known[key(row, slot)].append(row[COLUMNS[slot]])
@@ -217,7 +223,7 @@ def key(row: list[int], slot: str) -> tuple[int, ...]:
 
 @torch.no_grad()
 def evaluate(model: Textbook, facts: Tensor, slot: str, known: Filter) -> Tensor:
-    """The filtered dim of each fact's own id of a slot: (n,)."""
+    """Return the filtered rank of each fact's own id of a slot: (n,)."""
     ranks = []
     for batch in facts.split(EVALUATION_BATCH):
         scores = model.against(slot, *batch.T)
@@ -232,7 +238,7 @@ def evaluate(model: Textbook, facts: Tensor, slot: str, known: Filter) -> Tensor
 
 @torch.no_grad()
 def recall(model: Textbook, fact: Tensor, slot: str, labels: list[str], top: int = 10) -> list[tuple[str, float]]:
-    """The best labels of one open slot with their probabilities."""
+    """Return the best labels of one open slot with their probabilities."""
     scores = model.against(slot, *fact.T)[0]
     best = scores.topk(min(top, len(scores)))
     return [(labels[i], p) for i, p in zip(best.indices.tolist(), best.values.sigmoid().tolist(), strict=True)]
@@ -243,8 +249,8 @@ def save(model: Textbook, labels: dict[str, list[str]], facts: Tensor, path: Pat
 
 
 def load_(model: Textbook, path: Path) -> dict[str, Any]:
-    """Weights from a file into the model; returns labels and facts, with the dictionary of the labels' ids."""
-    kept = torch.load(path)
-    model.load_state_dict(kept["weights"])
-    ids = {kind: {label: i for i, label in enumerate(names)} for kind, names in kept["labels"].items()}
-    return {"labels": kept["labels"], "ids": ids, "facts": kept["facts"]}
+    """Load the weights of a file into the model; return labels, their ids, and facts."""
+    stored = torch.load(path)
+    model.load_state_dict(stored["weights"])
+    ids = {kind: {label: i for i, label in enumerate(names)} for kind, names in stored["labels"].items()}
+    return {"labels": stored["labels"], "ids": ids, "facts": stored["facts"]}

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+
 from paper.plots import Line, lines
 
 

@@ -1,13 +1,13 @@
-"""PyKEEN's semantic models as a worker: it trains an epoch or evaluates whenever it is asked, and answers with seconds.
+"""Train and evaluate PyKEEN's semantic models on request, and answer with seconds.
 
-    python benchmarks/pykeen_reference.py TRIPLES.npz --model distmult --dim 100 --batch-size 1024
+    python pykeen_worker.py TRIPLES.npz --model distmult --dim 100 --batch-size 1024
 
 TRIPLES.npz has the id arrays `train`, `valid` and `test`, each (n, 3) as subject, predicate, object, and the numbers
-`entities` and `predicates`. The worker says `{"ready": VERSION}`, then reads what to do from standard input, a line
-each, and answers `{"seconds": …}`: `epoch` trains one, `evaluate` ranks the test facts, `evaluate 500` the first 500.
-It ends with its input. Needs PyKEEN, which recollect does not.
+`entities` and `predicates`. The worker prints `{"ready": VERSION}`, then reads tasks from standard input, one per line,
+and answers `{"seconds": …}`: `epoch` trains one epoch, `evaluate` ranks the test facts, `evaluate 500` the first 500.
+It ends when its input closes. This file runs in an environment that has PyKEEN and needs no recollect.
 
-The same work as ours: logistic loss, two negatives a fact, Adam, no penalty, no dropout, no normalisation.
+The work is the same as ours: logistic loss, two negatives per fact, Adam, no penalty, dropout or normalisation.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import numpy as np
 import torch
 
 LEARNING_RATE = 1e-3
-EVALUATION_BATCH = 32  # facts whose candidates are scored at once; on a processor larger ones were slower
+EVALUATION_BATCH = 32  # facts per score matrix; on a CPU larger ones were slower
 
-# its defaults add penalties, constraints, dropout and batch norm; without them it does less, and the same as ours
+# PyKEEN's defaults add penalties, constraints, dropout and batch norm; without them it does the same work as ours
 SETTINGS: dict[str, dict[str, Any]] = {
     "distmult": {"entity_constrainer": None, "regularizer": None},
     "complex": {"regularizer": None},
@@ -37,8 +37,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def work(path: str, name: str, dim: int, batch_size: int) -> dict[str, Callable[..., None]]:
-    """What the worker can be asked for."""
+def build_tasks(path: str, name: str, dim: int, batch_size: int) -> dict[str, Callable[..., None]]:
+    """Return the functions of the tasks by name."""
     from pykeen.evaluation import RankBasedEvaluator
     from pykeen.losses import SoftplusLoss
     from pykeen.models import RESCAL, ComplEx, DistMult, TuckER
@@ -88,25 +88,31 @@ def work(path: str, name: str, dim: int, batch_size: int) -> dict[str, Callable[
     return {"epoch": epoch, "evaluate": evaluate}
 
 
+def _reply(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
+    """Answer the tasks of standard input."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("triples")
     parser.add_argument("--model", required=True, choices=SETTINGS)
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--threads", type=int)
-    told = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    if told.threads:
-        torch.set_num_threads(told.threads)
-    tasks = work(told.triples, told.model, told.dim, told.batch_size)
-    print(json.dumps({"ready": version("pykeen")}), flush=True)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    tasks = build_tasks(options.triples, options.model, options.dim, options.batch_size)
+    _reply({"ready": version("pykeen")})
     for line in sys.stdin:
-        task, *options = line.split()
-        began = time.perf_counter()
-        tasks[task](*options)
-        print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
+        task, *arguments = line.split()
+        start = time.perf_counter()
+        tasks[task](*arguments)
+        _reply({"seconds": time.perf_counter() - start})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""The commands of `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks import accuracy as accuracy_race
+from benchmarks import compare as comparison
+from benchmarks import events as event_reading
+from benchmarks.bounds import Machine
+from benchmarks.cases import PARTS, all_cases, select_cases
+from benchmarks.measure import growth_points, measure
+from benchmarks.plots import cost_growth
+from benchmarks.pykeen_contests import find_pykeen
+from benchmarks.report import format_record, tables
+from recollect import UserError
+from recollect.cli.allocator import keep_freed_memory
+from recollect.cli.rendering import print_rows
+from recollect.io.plots import check_figure
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
+
+
+@app.callback()
+def commands() -> None:
+    """Measure the speed of recollect, always in turns with something else on the same machine."""
+
+
+@app.command()
+def contests(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"Some of {', '.join(PARTS)}, or below as in train/gdelt/cont."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; all contenders run in every round.")] = 3,
+    pykeen: Annotated[str | None, typer.Option(metavar="PYTHON", help="A Python that has PyKEEN.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Save a figure of growth here (.png, .svg, .pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure training, evaluation, recall, loading and memory next to references and the machine's bounds.
+
+    Example: `python -m benchmarks contests --quick --only train`
+    """
+    if figure is not None:
+        check_figure(figure)
+    keep_freed_memory()
+    python = find_pykeen(pykeen)
+    cases = select_cases(all_cases(quick=quick, pykeen=python), only or [])
+    if python is None:
+        _say("PyKEEN is not measured: give a Python that has it (--pykeen PYTHON)")
+    machine = Machine.measure()
+    _say(
+        f"{machine.flops / 1e9:.0f} Gflop/s in matrix products, {machine.bytes / 1e9:.0f} GB/s in copies, "
+        f"{torch.get_num_threads()} threads"
+    )
+    records = []
+    for record in measure(cases, repeats):
+        records.append(record)
+        _say(format_record(record))
+    points = growth_points(records)
+    if figure is not None and points:
+        cost_growth(points, figure)
+    if as_json:
+        _print_json(records)
+    else:
+        for rows in tables(records):
+            print_rows(rows, as_json=False)
+
+
+@app.command()
+def compare(
+    old: Annotated[Path, typer.Argument(help="Checkout to compare with: a folder that has src/recollect.")],
+    new: Annotated[Path, typer.Argument(help="Checkout to measure.")],
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CASE", help="Cases or groups of them, like train, train/cont or evaluate/tucker/t."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds of each case; both sides run in every round.")] = 15,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Length of a round on the slower side.")] = 0.4,
+    whole: Annotated[bool, typer.Option("--whole", help="Rounds of whole epochs and evaluations instead.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Threads of either side; 0 leaves PyTorch's choice.")] = 0,
+    avx2: Annotated[bool, typer.Option("--avx2", help="Run both sides without AVX-512.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run two checkouts in turns and print ratios new / old of wall and CPU time.
+
+    Example: `python -m benchmarks compare ../old . --only train --repeats 9`
+    """
+    cases = comparison.select_cases(comparison.all_cases(quick=quick), only or [])
+    settings = comparison.AVX2 if avx2 else {}
+    results = comparison.compare(
+        old, new, cases, repeats=repeats, seconds=seconds, whole=whole, threads=threads, settings=settings
+    )
+    machine = next(results)
+    _say(json.dumps(machine))
+    records: list[dict[str, Any]] = []
+    for record in results:
+        records.append(record)
+        _say(comparison.format_record(record))
+    means = comparison.geometric_means(records)
+    for row in means:
+        _say(comparison.format_mean(row))
+    if as_json:
+        _print_json({"machine": machine, "cases": records, "means": means})
+
+
+@app.command()
+def events(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of GDELT's format to generate and read.")] = 20_000_000,
+    as_json: Json = False,
+) -> None:
+    """Measure how many raw event rows per second are read, next to pandas. Needs RECOLLECT_DATA and 8 GB of disk.
+
+    Example: `RECOLLECT_DATA=data python -m benchmarks events --rows 1000000`
+    """
+    report = event_reading.measure(rows)
+    if as_json:
+        _print_json(report)
+    else:
+        typer.echo(event_reading.format_report(report))
+
+
+@app.command()
+def accuracy(
+    goal: Annotated[float, typer.Option(help="Filtered validation MRR to reach.")] = 0.54,
+    turn: Annotated[float, typer.Option(help="Seconds that a contender trains before the next one does.")] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Measure the minutes until a validation MRR is reached on ICEWS14, next to a textbook TNTComplEx.
+
+    Example: `python -m benchmarks accuracy --goal 0.5`
+    """
+    keep_freed_memory()
+    results = accuracy_race.race_on_icews14(goal, turn, _say)
+    if as_json:
+        _print_json({"goal": goal, "contenders": results})
+    else:
+        typer.echo("\n".join(accuracy_race.format_results(results)))
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def _say(line: str) -> None:
+    """Print a line to stderr: stdout is for the result."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Run a command; a UserError is one line on stderr and exit code 2."""
+    try:
+        app(prog_name="python -m benchmarks")
+    except UserError as error:
+        _say(f"error: {error}")
+        sys.exit(2)
