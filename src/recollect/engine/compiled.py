@@ -180,13 +180,13 @@ def _mm(a: Tensor, b: Tensor) -> Tensor:
 
 
 class GroupedMM(torch.autograd.Function):
-    """x[rows[n]] @ matrices[g]; rows are in the order of their groups, matrices are (M, K, *R) in any memory order."""
+    """x[rows[n]] @ matrices[g]; rows are in the order of their groups, matrices are (M, *K, *R) in any memory order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
         ctx.save_for_backward(x, rows, matrices)
-        K, R = matrices.shape[1], matrices[0, 0].numel()
+        K, R = x.shape[1], matrices[0].numel() // x.shape[1]
         out = x.new_empty(len(rows), R)
         if K * R > LARGE_MATRIX:
             gathered = x.index_select(0, rows)
@@ -196,7 +196,7 @@ class GroupedMM(torch.autograd.Function):
 
             _each_group(groups, out.numel() * K, multiply)
         else:
-            _by_groups(kernels().grouped_mm, (rows_of(x), ids_of(rows), _dense(matrices)), groups, out)
+            _by_groups(kernels().grouped_mm, (rows_of(x), ids_of(rows), _dense(matrices, K)), groups, out)
         return out
 
     @staticmethod
@@ -204,7 +204,7 @@ class GroupedMM(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
         x, rows, matrices = ctx.saved_tensors
         groups, grad = ctx.groups, grad.contiguous()
-        K, R = matrices.shape[1], matrices[0, 0].numel()
+        K, R = x.shape[1], matrices[0].numel() // x.shape[1]
         by_row = grad.new_empty(len(rows), K)
         dmatrices = torch.empty_like(matrices)  # in the same memory order
         if len(groups.matrix) < len(matrices):
@@ -221,14 +221,14 @@ class GroupedMM(torch.autograd.Function):
             each, dense = np.arange(len(rows)), grad.new_empty(len(matrices), K, R)
             if len(groups.matrix) < len(matrices):
                 dense.zero_()
-            _by_groups(kernels().grouped_mm_transposed, (grad.numpy(), each, _dense(matrices)), groups, by_row)
+            _by_groups(kernels().grouped_mm_transposed, (grad.numpy(), each, _dense(matrices, K)), groups, by_row)
             _by_groups(kernels().grouped_outer, (rows_of(x), ids_of(rows), grad.numpy()), groups, dense)
             dmatrices = dense.view(matrices.shape)
         return scatter_add(len(x), rows, by_row), None, dmatrices, None
 
 
-def _dense(matrices: Tensor) -> np.ndarray[Any, Any]:
-    return matrices.detach().reshape(*matrices.shape[:2], -1).contiguous().numpy()
+def _dense(matrices: Tensor, K: int) -> np.ndarray[Any, Any]:
+    return matrices.detach().reshape(len(matrices), K, -1).numpy()
 
 
 def _by_groups(run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups, out: Tensor) -> None:

@@ -232,14 +232,14 @@ class Contraction:
             self._groups[key] = Groups.of(j)
         groups = self._groups[key]
         rows = _permuted(x.value, x.axes, left + summed)
-        matrices = _permuted(y.value, y.axes, summed + right).flatten(1, len(summed))
+        matrices = _permuted(y.value, y.axes, summed + right)
         left_shape = rows.shape[1 : 1 + len(left)]
         if left:  # every left index is a row of its own
             count = math.prod(left_shape)
             i = (i[:, None] * count + torch.arange(count, device=i.device)).flatten()
             groups = groups.repeat(count)
-        value = grouped_mm(rows.reshape(-1, matrices.shape[1]), i, matrices, groups)
-        return value.view(-1, *left_shape, *matrices.shape[2:]), left + right
+        value = grouped_mm(rows.flatten(0, len(left)).flatten(1), i, matrices, groups)
+        return value.view(-1, *left_shape, *matrices.shape[1 + len(summed) :]), left + right
 
 
 def _permuted(value: Tensor, axes: str, wanted: str) -> Tensor:

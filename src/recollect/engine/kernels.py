@@ -300,14 +300,3 @@ def adagrad_rows(
             v = total[row, r] + g * g
             total[row, r] = v
             weight[row, r] = p - rate * g / (np.sqrt(v) + eps)
-
-
-@kernel
-def shuffle_groups(numbers: Array, ends: Array, chances: Array) -> None:
-    """Shuffle each group numbers[ends[g − 1] : ends[g]] in place (Fisher–Yates); chances are uniform in [0, 1)."""
-    first = 0
-    for end in ends:
-        for last in range(end - 1, first, -1):
-            other = min(last, first + int(chances[last] * (last - first + 1)))
-            numbers[last], numbers[other] = numbers[other], numbers[last]
-        first = end

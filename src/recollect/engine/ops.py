@@ -96,7 +96,10 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
-    """Return x[rows[n]] @ matrices[g], g being the group of n: (N, K), (n,), (M, K, *R) -> (n, ΠR), real."""
+    """Return x[rows[n]] @ matrices[g], g being the group of n: (N, K), (n,), (M, …) -> (n, R), real.
+
+    A matrix (K, R) may come with its axes split, as (M, *K, *R), in any memory order.
+    """
     if is_compiled(x, matrices) and not x.is_complex():
         return groups.unsort(compiled.GroupedMM.apply(x, groups.sort(rows), matrices, groups))
     parts = groups.sort(rows).split(groups.counts.tolist())

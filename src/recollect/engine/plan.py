@@ -8,7 +8,7 @@ both. The order is found by dynamic programming over subsets of terms; a subset 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -129,20 +129,22 @@ def slot_sets(terms: Terms) -> list[str]:
     return ["".join(slot for bit, slot in enumerate(slots) if mask >> bit & 1) for mask in masks]
 
 
-def slots_of(terms: Sequence[tuple[str, str]], mask: int) -> str:
+@lru_cache(maxsize=4096)
+def slots_of(terms: Terms, mask: int) -> str:
     """Return the slots of a subset of terms in the canonical order."""
     present = {slot for bit, (slot, _) in enumerate(terms) if mask >> bit & 1}
     return "".join(slot for slot in ORDER if slot in present)
 
 
-def kept_axes(terms: Sequence[tuple[str, str]], mask: int) -> str:
+@lru_cache(maxsize=4096)
+def kept_axes(terms: Terms, mask: int) -> str:
     """Return the axes of a product that terms outside the subset, or the candidates, still need."""
     inside = dict.fromkeys("".join(axes for bit, (_, axes) in enumerate(terms) if mask >> bit & 1))
     outside = set("".join(axes for bit, (_, axes) in enumerate(terms) if not mask >> bit & 1)) | {CANDIDATES}
     return "".join(axis for axis in inside if axis in outside)
 
 
-def terms_without(terms: Sequence[tuple[str, str]], slots: str) -> int:
+def terms_without(terms: Terms, slots: str) -> int:
     """Return the subset of all terms but those of the given slots."""
     return sum(1 << bit for bit, (slot, _) in enumerate(terms) if not slot or slot not in slots)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 import torch
@@ -41,17 +41,11 @@ from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import resolve_config
+from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun
-from recollect.training.trainer import Epoch, Step
 
 SAVED = ("recipe", "seed", "training", "projection")  # keys of a bundle's description that a memory keeps
-
-
-class Callback(Protocol):
-    """Anything that receives the records of a training run."""
-
-    def on_record(self, record: Step | Epoch) -> None: ...
 
 
 class Memory:
