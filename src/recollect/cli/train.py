@@ -124,7 +124,12 @@ def stored_options(partial: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         stored = ModelConfig.from_dict(plain["settings"])
     except (KeyError, TypeError, UserError):
         return {}  # `load_checkpoint_` says what is wrong with it
-    return {name: getattr(stored, name) for name, value in options.items() if value in (None, "auto")}
+    dims = ("dim", "predicate_dim", "time_dim")
+    dims_given = any(options[name] is not None for name in dims)
+    left_open = [
+        name for name, value in options.items() if value in (None, "auto") and not (name in dims and dims_given)
+    ]
+    return {name: getattr(stored, name) for name in left_open}
 
 
 def check_out(out: Path, resume: bool, force: bool) -> Path:
