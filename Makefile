@@ -1,26 +1,33 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# On a fresh machine, `make demo` and `make test` set up their own environment.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell
 
-.PHONY: demo test check bench paper clean
+.PHONY: demo test test-all test-avx2 check bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/recollect demo --out recollect-demo
 
-test: $(READY)  ## all tests and doctests
-	$(BIN)/python -m pytest
+test: $(READY)  ## the fast tests and all doctests
+	$(BIN)/python -m pytest -m "not long"
+
+test-all: $(READY)  ## the tests that `make test` leaves out
+	$(BIN)/python -m pytest -m long
+
+test-avx2: $(READY)  ## the fast tests as on a CPU without AVX-512
+	$(AVX2) $(BIN)/python -m pytest -m "not long"
 
 check: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## ratios against references and bounds, measured in turns; needs minutes to hours
-	$(BIN)/python -m benchmarks contests
+bench: $(READY)  ## speed, compared with references in one run
+	$(BIN)/python -m benchmarks
 
-paper: $(READY)  ## all tables and figures of the paper; hours, can be interrupted and continued
+paper: $(READY)  ## the paper's tables and figures, into docs/results
 	$(BIN)/python -m paper all --out docs/results
 
 clean:

@@ -226,13 +226,13 @@ def data_export(
 
 @app.command("formats")
 def data_formats(as_json: opt.Json = False) -> None:
-    """List the formats of `recollect data export`.
+    """List the formats of `recollect data export`, and whether they keep the values and weights of facts.
 
     Example: `recollect data formats`
     """
     from recollect.io.exchange import FORMATS
 
-    print_rows([{"format": name, "about": each.about} for name, each in FORMATS.items()], as_json)
+    print_rows([{"format": name, "extras": each.extras} for name, each in FORMATS.items()], as_json)
 
 
 def _fetch(name: str, entry: Dataset) -> list[dict[str, Any]]:

@@ -175,13 +175,13 @@ def write_figures(memory: Memory, fact: Facts, folder: Path) -> list[Path]:
 
 def longest_presidency(memory: Memory) -> Facts:
     """Return a fact of the president with the most withheld months."""
-    from recollect.graph.facts import number
+    import polars as pl
 
     test = memory.graph.split("test")
-    presidents = test[test.p == memory.graph.predicates.index("President of")]
-    _, inverse, counts = number(presidents, memory.graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
-    first = int((inverse == counts.argmax()).nonzero()[0, 0])
-    return presidents[first : first + 1]
+    presidents = memory.graph.table(test).with_row_index().filter(pl.col("predicate") == "President of")
+    terms = presidents.group_by("subject", "object", maintain_order=True).agg(pl.first("index"), pl.len())
+    place = terms.sort("len", descending=True, maintain_order=True)["index"][0]
+    return test[place : place + 1]
 
 
 def introduction(memory: Memory, figures: bool) -> list[str]:
