@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from recollect import ModelConfig, Recipe, TrainingRun, read, split_randomly
-from recollect.cli.interim import save_checkpoint
 
 SIGNALLED = """
 import os
@@ -106,7 +105,7 @@ def test_a_killed_run_resumes_bit_for_bit(run, facts_csv, tmp_path, seed, kills)
 def test_a_run_resumes_only_with_its_own_settings(run, facts_csv, tmp_path):
     graph = split_randomly(read(facts_csv))
     config = ModelConfig(model="complex", dim=4)
-    save_checkpoint(TrainingRun(graph, config, recipe=Recipe(epochs=2)), tmp_path / "m.partial")
+    TrainingRun(graph, config, recipe=Recipe(epochs=2)).save_checkpoint(tmp_path / "m.partial")
     words = ["train", facts_csv, "--recipe", "paper", "--epochs", "2", "--out", tmp_path / "m"]
     code, _, error = run(*words, "--dim", "5", "--resume")
     assert code == 2
@@ -120,10 +119,9 @@ def test_a_run_resumes_only_with_its_own_settings(run, facts_csv, tmp_path):
 
 
 def test_what_was_left_open_is_taken_from_the_interrupted_run(run, facts_csv, tmp_path):
-    config = ModelConfig(model="distmult", dim=3)
-    save_checkpoint(
-        TrainingRun(split_randomly(read(facts_csv)), config, recipe=Recipe(epochs=2)), tmp_path / "m.partial"
-    )
+    graph = split_randomly(read(facts_csv))
+    run_of_distmult = TrainingRun(graph, ModelConfig(model="distmult", dim=3), recipe=Recipe(epochs=2))
+    run_of_distmult.save_checkpoint(tmp_path / "m.partial")
     words = ["train", facts_csv, "--recipe", "paper", "--epochs", "2", "--out", tmp_path / "m", "--resume"]
     code, out, error = run(*words, "--json")
     assert code == 0, error

@@ -97,10 +97,9 @@ def evaluate(
 
     Example: `recollect evaluate world.memory --split test --slots so`
     """
-    from recollect.cli.interim import evaluation_dict
     from recollect.memory.memory import load
 
-    report = evaluation_dict(load(memory).evaluate(split, slots))
+    report = load(memory).evaluate(split, slots).to_dict()
     if as_json:
         print_json(report)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recollect.memory.memory import Memory
     from recollect.training.run import TrainingRun
 
-SETTINGS = {"epochs": 8, "validate_every": 2}  # enough for this world, in half a minute
+SETTINGS: dict[str, Any] = {"epochs": 8, "validate_every": 2}  # enough for this world, in half a minute
 QUESTIONS = {"s": "Who?", "p": "What?", "o": "Whom?", "t": "When?"}
 
 
@@ -44,7 +44,7 @@ def demo(
 
     Example: `recollect demo`
     """
-    from recollect.cli.interim import evaluation_dict, memory_from_run
+    from recollect.memory.memory import Memory
 
     keep_freed_memory()
     check_place(out)
@@ -58,10 +58,10 @@ def demo(
     )
     for _ in show_progress(run):
         pass
-    memory = memory_from_run(run)
+    memory = Memory.from_run(run)
     questions = list(ask_questions(memory, seed=seed))
     print_questions(questions)
-    report = evaluation_dict(memory.evaluate("test"))
+    report = memory.evaluate("test").to_dict()
     shown.print()
     shown.print(metrics_table(report))
     files = write_report(memory, report, questions, out)
@@ -78,14 +78,14 @@ def demo(
 
 def start_run(seed: int = 0) -> TrainingRun:
     """Return the training run of the demonstration: the defaults, and fewer epochs."""
-    from recollect.cli.interim import parse_recipe, suit
     from recollect.io.datasets import dataset
+    from recollect.training.recipe import RECIPES
     from recollect.training.run import TrainingRun
 
     graph = dataset("world", seed=seed)
-    recipe = parse_recipe("modern", SETTINGS)
+    recipe = replace(RECIPES["modern"], **SETTINGS)
     config, _ = choose_config(graph, recipe, {})
-    return TrainingRun(graph, config, recipe=suit(recipe, "modern", config.model), seed=seed)
+    return TrainingRun(graph, config, recipe=recipe, seed=seed)
 
 
 def ask_questions(memory: Memory, *, top: int = 3, seed: int = 0) -> Iterator[Question]:

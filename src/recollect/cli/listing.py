@@ -59,13 +59,12 @@ def recipes_show(
 
     Example: `recollect recipes show modern --model cont`
     """
-    from recollect.cli.interim import for_model
     from recollect.models.zoo import parse_model
     from recollect.training.recipe import Recipe, parse_recipe
 
     if model is not None:
         parse_model(model)
-    recipe = parse_recipe(name) if model is None else for_model(name, model)
+    recipe = parse_recipe(name) if model is None else parse_recipe(name).for_model(model)
     rows = [
         _setting(field.name, getattr(recipe, field.name), field.metadata.get("help", "")) for field in fields(Recipe)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,7 +139,7 @@ def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None 
 
     A setting that the recipe's loss does not use is refused.
     """
-    from recollect.cli.interim import parse_recipe, unused_settings
+    from recollect.training.recipe import USED_BY, parse_recipe
 
     changes = parse_settings(settings or ())
     if epochs is not None and "epochs" in changes:
@@ -146,20 +147,19 @@ def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None 
     if epochs is not None:
         changes["epochs"] = epochs
     dtype = changes.pop("dtype", MODEL_SETTINGS["dtype"][0])
-    recipe = parse_recipe(name, changes)
-    for unused, losses in unused_settings(recipe, changes).items():
-        raise UserError(
-            f"{unused} means nothing to the {recipe.loss} loss; "
-            f"leave it out, or choose --set loss={' or '.join(losses)}"
-        )
+    recipe = replace(parse_recipe(name), **changes)
+    for setting in changes:
+        losses = USED_BY.get(setting, (recipe.loss,))
+        if recipe.loss not in losses:
+            raise UserError(
+                f"{setting} means nothing to the {recipe.loss} loss; "
+                f"leave it out, or choose --set loss={' or '.join(losses)}"
+            )
     return recipe, dtype
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Return the value of each NAME=VALUE, parsed by the type of the recipe's field."""
-    from dataclasses import fields
-
-    from recollect.cli.interim import parse_option
     from recollect.training.recipe import Recipe
 
     names = [field.name for field in fields(Recipe)]
@@ -172,5 +172,5 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         if name not in (*names, *MODEL_SETTINGS):
             known = ", ".join((*names, *MODEL_SETTINGS))
             raise UserError(f"unknown setting {name!r}; `recollect recipes show modern` explains all: {known}")
-        values[name] = value if name in MODEL_SETTINGS else parse_option(name, value.strip())
+        values[name] = value if name in MODEL_SETTINGS else Recipe.parse_option(name, value.strip())
     return values

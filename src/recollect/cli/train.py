@@ -59,8 +59,8 @@ def train(
 
     Example: `recollect train world --model cont --dim 16 --epochs 2`
     """
-    from recollect.cli.interim import load_checkpoint_, memory_from_run, suit
     from recollect.io.checkpoint import remove_checkpoint
+    from recollect.memory.memory import Memory
     from recollect.training.run import TrainingRun
 
     keep_freed_memory()
@@ -74,14 +74,14 @@ def train(
     }  # fmt: skip
     resume = resume and partial.exists()
     config, reason = choose_config(graph, chosen, options | (stored_options(partial, options) if resume else {}))
-    run = TrainingRun(graph, config, recipe=suit(chosen, recipe, config.model), seed=seed, device=device)
+    run = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
     if resume:
-        load_checkpoint_(run, partial)
+        run.load_checkpoint_(partial)
     elif force:
         remove_checkpoint(partial)
     start = time.monotonic()
     run_to_end(run, partial)
-    memory = memory_from_run(run)
+    memory = Memory.from_run(run)
     memory.save(out, overwrite=force)
     remove_checkpoint(partial)
     print_summary(summary(memory, out, reason, time.monotonic() - start), as_json)
@@ -178,7 +178,6 @@ def print_summary(about: dict[str, Any], as_json: bool) -> None:
 
 def run_to_end(run: TrainingRun, partial: Path) -> None:
     """Train with a progress bar; write checkpoints at validations, every minute and when interrupted."""
-    from recollect.cli.interim import save_checkpoint
     from recollect.training.trainer import Epoch
 
     saved = time.monotonic()
@@ -186,7 +185,7 @@ def run_to_end(run: TrainingRun, partial: Path) -> None:
         for record in show_progress(run):
             validated = isinstance(record, Epoch) and record.epoch % run.recipe.validate_every == 0
             if received or validated or time.monotonic() - saved > CHECKPOINT_SECONDS:
-                save_checkpoint(run, partial)
+                run.save_checkpoint(partial)
                 saved = time.monotonic()
             if received:
                 typer.echo(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
@@ -213,10 +212,9 @@ def stop_signals() -> Iterator[list[int]]:
 
 def show_progress(run: TrainingRun) -> Iterator[Step | Epoch]:
     """Yield the records of a run; show a bar on standard error, or one line per validation if it is no terminal."""
-    from recollect.cli.interim import trainer_of
     from recollect.training.trainer import Epoch
 
-    trainer, shown = trainer_of(run), console(stderr=True)
+    trainer, shown = run.trainer, console(stderr=True)
     facts = len(trainer.facts)
     columns = (
         TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
@@ -274,9 +272,8 @@ def search(
 
     Example: `recollect search world --model distmult --dim 8 --epochs 2 --budget 0.2`
     """
-    from recollect.cli.interim import start_search
     from recollect.io.plots import figure_class
-    from recollect.training.search import FOUND, find_optuna
+    from recollect.training.search import FOUND, Search, find_optuna
 
     keep_freed_memory()
     out = default_out(data).with_suffix(".search") if out is None else out
@@ -290,9 +287,9 @@ def search(
         "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
     }  # fmt: skip
     config, _ = choose_config(graph, chosen, options)
-    searching = start_search(graph, config, chosen, recipe, out, seed)
+    study = Search(graph, config, chosen, out, seed)
     with share_progress("") as progress:
-        found = searching.run(budget, progress.describe)
+        found = study.run(budget, progress.describe)
     if as_json:
         print_json(found)
         return
