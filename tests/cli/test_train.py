@@ -35,10 +35,8 @@ def test_without_options_the_model_is_chosen_and_named_and_the_memory_is_next_to
 
 
 def test_what_was_chosen_is_printed(run, facts_csv, tmp_path, monkeypatch):
-    resolve = auto.resolve_config
-    monkeypatch.setattr(
-        auto, "resolve_config", lambda *given, **named: (resolve(*given, **named)[0], "ConT, for it fits")
-    )
+    config = ModelConfig(model="distmult", dim=2)
+    monkeypatch.setattr(auto, "resolve_config", lambda *_, **options: (config, "DistMult, for it fits"))
     code, _, error = run("train", facts_csv, *SMALL, "--out", tmp_path / "m")
     assert code == 0
     assert "chosen: DistMult, for it fits\n" in error

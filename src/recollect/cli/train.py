@@ -227,9 +227,16 @@ def show_progress(run: TrainingRun) -> Iterator[Step | Epoch]:
     )
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
         measured = [f"{record.mrr:.3f}" for record in run.history if record.mrr is not None]
-        fields = {"epoch": trainer.epoch, "epochs": run.recipe.epochs, "rate": "–", "loss": 0.0}
-        task = bar.add_task("", total=run.recipe.epochs * facts, completed=trainer.epoch * facts, **fields,
-                            mrr=measured[-1] if measured else "–")  # fmt: skip
+        task = bar.add_task(
+            "",
+            total=run.recipe.epochs * facts,
+            completed=trainer.epoch * facts,
+            epoch=trainer.epoch,
+            epochs=run.recipe.epochs,
+            rate="–",
+            loss=0.0,
+            mrr=measured[-1] if measured else "–",
+        )
         for record in run:
             if not isinstance(record, Epoch):
                 speed = bar.tasks[0].speed
