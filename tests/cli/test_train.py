@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import SMALL
-from recollect import Recipe, UserError, load
+from recollect import ModelConfig, Recipe, UserError, load
 from recollect.cli import train
 from recollect.training import auto
 

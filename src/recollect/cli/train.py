@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from recollect.cli import options as opt
@@ -212,43 +211,20 @@ def stop_signals() -> Iterator[list[int]]:
 
 def show_progress(run: TrainingRun) -> Iterator[Step | Epoch]:
     """Yield the records of a run; show a bar on standard error, or one line per validation if it is no terminal."""
+    from recollect.memory.progress import ProgressBar
     from recollect.training.trainer import Epoch
 
-    trainer, shown = run.trainer, console(stderr=True)
-    facts = len(trainer.facts)
-    columns = (
-        TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[rate]} facts/s"),
-        TextColumn("loss {task.fields[loss]:.4f}"),
-        TextColumn("valid MRR {task.fields[mrr]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
-        measured = [f"{record.mrr:.3f}" for record in run.history if record.mrr is not None]
-        task = bar.add_task(
-            "",
-            total=run.recipe.epochs * facts,
-            completed=trainer.epoch * facts,
-            epoch=trainer.epoch,
-            epochs=run.recipe.epochs,
-            rate="–",
-            loss=0.0,
-            mrr=measured[-1] if measured else "–",
-        )
-        for record in run:
-            if not isinstance(record, Epoch):
-                speed = bar.tasks[0].speed
-                rate = "–" if speed is None else f"{speed:,.0f}"
-                bar.update(task, completed=record.epoch * facts + record.seen, loss=record.loss, rate=rate)
-            elif record.mrr is None:
-                bar.update(task, epoch=record.epoch)
-            else:
-                bar.update(task, epoch=record.epoch, mrr=f"{record.mrr:.3f}")
-                if not shown.is_terminal:
-                    typer.echo(f"epoch {record.epoch}: loss {record.loss:.4f}, valid MRR {record.mrr:.3f}", err=True)
-            yield record
+    shown = console(stderr=True)
+    if shown.is_terminal:
+        with ProgressBar(run, console=shown) as bar:
+            for record in run:
+                bar.on_record(record)
+                yield record
+        return
+    for record in run:
+        if isinstance(record, Epoch) and record.mrr is not None:
+            typer.echo(f"epoch {record.epoch}: loss {record.loss:.4f}, valid MRR {record.mrr:.3f}", err=True)
+        yield record
 
 
 def search(
