@@ -129,7 +129,7 @@ def baseline(
     from recollect.graph.facts import parse_slots
 
     graph = opt.split_graph(opt.load_graph(data, columns, grain), None)
-    known, facts = FactIndex(graph.known_by(split), graph.sizes), graph.split(split).true()
+    known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
     rows = []
