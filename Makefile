@@ -24,10 +24,10 @@ check: $(READY)  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed, compared with references in one run
-	$(BIN)/python -m benchmarks
+bench: $(READY)  ## ratios against references and bounds, measured in turns; needs minutes to hours
+	$(BIN)/python -m benchmarks contests
 
-paper: $(READY)  ## the paper's tables and figures, into docs/results
+paper: $(READY)  ## all tables and figures of the paper; hours, can be interrupted and continued
 	$(BIN)/python -m paper all --out docs/results
 
 clean:

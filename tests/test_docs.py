@@ -281,7 +281,7 @@ for words in COMMANDS:
 def changed_copy(tmp_path) -> Path:
     """A copy of the repository with the changes of all worked examples, each to as many files as its heading says."""
     for folder in ("src", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, tmp_path / folder)  # with the compiled kernels
     for heading, found in examples().items():
         changed = {apply_change(content, tmp_path) for language, content in found if language == "diff"}
         assert len(changed) == NUMBERS[heading.split(": ")[1].split()[0]], heading
