@@ -13,7 +13,7 @@ from recollect.errors import UserError
 
 if TYPE_CHECKING:
     from recollect.graph.facts import EpisodicGraph
-    from recollect.io.datasets.published import Dataset
+    from recollect.io.datasets.registry import Dataset
     from recollect.io.events import EventRecipe
 
 app = typer.Typer(help="Named datasets, files of facts, raw events.", no_args_is_help=True)
@@ -168,22 +168,21 @@ def build_graph(sources: list[str], recipe: EventRecipe, out: Path, force: bool)
     """Read event files with a progress bar, write the graph to `out`, and return it."""
     from dataclasses import asdict
 
-    from recollect.io.blocks import event_files
-    from recollect.io.cameo import code_names
-    from recollect.io.datasets.fetch import fetch
-    from recollect.io.datasets.published import CAMEO
-    from recollect.io.events import read_events
+    from recollect.io.datasets.download import fetch
+    from recollect.io.datasets.registry import CAMEO
+    from recollect.io.events import event_files, read_events
+    from recollect.io.events.cameo import code_names
     from recollect.io.exchange import write_graph
 
     files = event_files(sources)
     with byte_progress() as (bar, task):
-        bar.update(task, description="building", total=sum(path.stat().st_size for path in files))
+        bar.update(task, description="building")
         graph = read_events(
             files,
             recipe,
             names=lambda: code_names(fetch(CAMEO)),
             name=out.name,
-            progress=lambda done, rows: bar.update(task, completed=done, note=f"{rows:,} rows"),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     inputs = [{"name": path.name, "bytes": path.stat().st_size} for path in files]
     write_graph(graph, out, about={"recipe": asdict(recipe), "inputs": inputs}, overwrite=force)
@@ -237,7 +236,7 @@ def data_formats(as_json: opt.Json = False) -> None:
 
 def _fetch(name: str, entry: Dataset) -> list[dict[str, Any]]:
     """Download the files of a dataset, unless they are there, with a progress bar; return a row for each."""
-    from recollect.io.datasets.fetch import fetch
+    from recollect.io.datasets.download import fetch
 
     rows = []
     with byte_progress() as (bar, task):
@@ -268,7 +267,7 @@ def _entry(entry: Dataset) -> dict[str, Any]:
 
 def _availability(entry: Dataset) -> str:
     """Return whether the files of a dataset are here, to fetch, to be given, or refused."""
-    from recollect.io.datasets.fetch import locate
+    from recollect.io.datasets.download import locate
 
     try:
         missing = [file for file in entry.files.values() if locate(file) is None]

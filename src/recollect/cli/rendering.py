@@ -117,11 +117,10 @@ def byte_progress() -> Iterator[tuple[Progress, Any]]:
         TaskProgressColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        yield progress, progress.add_task("", total=None, note="")
+        yield progress, progress.add_task("", total=None)
 
 
 @dataclass(frozen=True)
