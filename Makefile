@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell
 
-.PHONY: demo test test-all test-avx2 check bench paper clean
+.PHONY: demo test test-all test-avx2 check docs bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/recollect demo --out recollect-demo
@@ -23,6 +23,9 @@ check: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(READY)  ## run every command and code block of the documents
+	$(BIN)/python -m pytest tests/test_docs.py
 
 bench: $(READY)  ## ratios against references and bounds, measured in turns; needs minutes to hours
 	$(BIN)/python -m benchmarks contests

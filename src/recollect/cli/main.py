@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from recollect import __version__
+import recollect
 from recollect.cli import ask, listing, train
 from recollect.cli.data import app as data_app
 from recollect.cli.demo import demo
@@ -40,7 +40,7 @@ app.add_typer(data_app, name="data")
 def print_version(wanted: bool) -> None:
     """Print the version and exit."""
     if wanted:
-        typer.echo(__version__)
+        typer.echo(recollect.__version__)
         raise typer.Exit
 
 
