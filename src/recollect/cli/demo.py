@@ -207,7 +207,7 @@ def question_table(questions: list[Question]) -> list[str]:
     lines = [
         "## Questions about withheld facts",
         "",
-        "| question | asked | recalled (probability) | true |",
+        "| question | given | recalled (probability) | true |",
         "|---|---|---|---|",
     ]
     for question in questions:

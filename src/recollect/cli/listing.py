@@ -34,7 +34,7 @@ def models(as_json: opt.Json = False) -> None:
 
 @recipes_app.command("list")
 def recipes_list(as_json: opt.Json = False) -> None:
-    """List the recipes with what tells them apart.
+    """List the recipes with their loss, optimizer and number of epochs.
 
     Example: `recollect recipes list`
     """

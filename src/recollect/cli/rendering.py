@@ -135,7 +135,7 @@ class ShareBar:
         self.progress.update(self.task, completed=done)
 
     def describe(self, text: str, done: float) -> None:
-        """Show the share that is done, and a text beside it."""
+        """Show the share that is done, and a text next to the bar."""
         self.progress.update(self.task, description=plain(text), completed=done)
 
 
