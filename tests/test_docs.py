@@ -177,6 +177,13 @@ def test_every_link_has_a_target(page):
         assert (ROOT / page).parent.joinpath(target).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_a_page_names_exists(page):
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    defined = {name for source in sources for name in re.findall(r"^def (test_\w+)", source, flags=re.MULTILINE)}
+    assert set(re.findall(r"`(test_\w+)`", text_of(page))) <= defined
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_of_the_paper_and_the_benchmarks_run(page, tmp_path):
