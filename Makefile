@@ -1,21 +1,31 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# On a fresh machine, `make demo` and `make test` set up their own environment.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell
 
-.PHONY: demo test check bench paper clean
+.PHONY: demo test test-all test-avx2 check docs bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/recollect demo --out recollect-demo
 
-test: $(READY)  ## all tests and doctests
-	$(BIN)/python -m pytest
+test: $(READY)  ## the fast tests and all doctests
+	$(BIN)/python -m pytest -m "not long"
+
+test-all: $(READY)  ## the tests that `make test` leaves out
+	$(BIN)/python -m pytest -m long
+
+test-avx2: $(READY)  ## the fast tests as on a CPU without AVX-512
+	$(AVX2) $(BIN)/python -m pytest -m "not long"
 
 check: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(READY)  ## run every command and code block of the documents
+	$(BIN)/python -m pytest tests/test_docs.py
 
 bench: $(READY)  ## ratios against references and bounds, measured in turns; needs minutes to hours
 	$(BIN)/python -m benchmarks contests

@@ -37,7 +37,7 @@ def run(
     chosen = parse_names(names)
     with share_progress("") as progress:
         dims = tuple(dim) if dim else None
-        pages = list(reproduce(chosen, out, quick=quick, data=data, dims=dims, report=progress.tell))
+        pages = list(reproduce(chosen, out, quick=quick, data=data, dims=dims, report=progress.describe))
     if as_json:
         results = [json.loads(page.with_suffix(".json").read_text(encoding="utf-8")) for page in pages]
         typer.echo(json.dumps(results, ensure_ascii=False))

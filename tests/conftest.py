@@ -61,6 +61,33 @@ def real_data() -> Path:
     return Path(folder)
 
 
+SMALL = [
+    *("--model", "complex", "--dim", "4", "--recipe", "paper", "--epochs", "3"),
+    *("--set", "validate_every=1", "--set", "batch_size=128"),
+]  # options of a training that takes a moment
+
+
+@pytest.fixture(scope="session")
+def facts_csv(tmp_path_factory) -> Path:
+    """A file of facts, small enough to learn at once."""
+    path = tmp_path_factory.mktemp("data") / "facts.csv"
+    rows = [f"e{i % 7},r{i % 3},e{(i * i) % 5},{2000 + i % 12}" for i in range(400)]
+    path.write_text("subject,predicate,object,time\n" + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained_memory(facts_csv, tmp_path_factory) -> Path:
+    """The memory of `facts_csv`, trained by the command line; tests must not change it."""
+    out = tmp_path_factory.mktemp("memory") / "m"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["recollect", "train", str(facts_csv), *SMALL, "--out", str(out)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    assert not stopped.value.code
+    return out
+
+
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Run a command in this process: (exit code, standard output, standard error)."""

@@ -271,24 +271,25 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
     for split, count in listed["yago11k"]["rows"].items():
         (folder / "yago11k" / f"{split}.txt").write_text("x\n" * count, encoding="utf-8")
     memory = fixtures / "memory-0.1"
-    small = ["--model", "distmult", "--rank", 3, "--epochs", 1]
+    small = ["--model", "distmult", "--dim", 3, "--epochs", 1]
     asked = ["--subject", "Bran Nethova", "--predicate", "Ambassador of", "--time", "2001-04"]
     words: dict[str, list[object]] = {
-        "train": [table, *small, "--recipe", "modern", "--out", out / "a.memory"],
+        "train": [table, *small, "--out", out / "a.memory"],
         "evaluate": [memory],
-        "search": [table, *small, "--validate-every", 1, "--budget", 0.03, "--out", out / "search"],
+        "search": [table, *small, "--set", "validate_every=1", "--budget", 0.03, "--out", out / "search"],
         "baseline": [table],
         "recall": [memory, *asked],
         "know": [memory],
         "project": [memory, "--out", out / "b.memory"],
         "models": [],
-        "reproduce": ["parameters", "--quick", "--out", out / "results"],
-        "bench": ["--quick", "--repeats", 1, "--only", "load"],
+        "recipes list": [],
+        "recipes show": ["paper"],
         "data list": [],
         "data show": [table],
         "data fetch": ["yago11k"],
         "data build": [raw, "--out", out / "built"],
         "data export": [table, "--out", out / "exported"],
+        "data formats": [],
     }
     out.mkdir()
     return {name: [*name.split(), *more, "--json"] for name, more in words.items()}

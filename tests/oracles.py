@@ -77,6 +77,32 @@ def cont(w, s, p, o, t=None):
     return sum(a[i] * b[j] * c[k] * g[i][j][k] for i, j, k in axes)
 
 
+def from_equations(episodic, semantic):
+    """Return the oracle of equations, each as (slots with their axes, axes of each core): a sum over all axes."""
+
+    def oracle(w, s, p, o, t=None):
+        slots, cores = semantic if t is None else episodic
+        ids = {"s": ("entity", s), "p": ("predicate", p), "o": ("entity", o), "t": ("time", t)}
+        tensors = [(axes, w[ids[slot][0]][ids[slot][1]]) for slot, axes in slots]
+        tensors += [(axes, w[f"core{number}"]) for number, axes in enumerate(cores)]
+        sizes = {}
+        for axes, tensor in tensors:
+            for axis in axes:
+                sizes[axis] = len(tensor)
+                tensor = tensor[0]
+        total = 0.0
+        for point in product(*map(range, sizes.values())):
+            at, term = dict(zip(sizes, point, strict=True)), 1.0
+            for axes, tensor in tensors:
+                for axis in axes:
+                    tensor = tensor[at[axis]]
+                term *= tensor
+            total += term
+        return total
+
+    return oracle
+
+
 ORACLES: dict[str, Callable[..., float]] = {
     "distmult": distmult,
     "hole": hole,

@@ -1,121 +1,331 @@
-"""The documents are true: their code runs as printed."""
+"""The documents are true: their code and commands run, their examples work, their options exist.
+
+Published datasets are replaced by a small graph, and trainings are shortened; tests marked `long` use the real files.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import polars as pl
 import pytest
-import torch
+import typer.main
 
-from conftest import SIZES, generator, own_scores, random_facts
-from recollect import current, dataset, ends, rare, starts
-from recollect.cli.main import main
-from recollect.models.equation import Equation
-from recollect.models.tensor_model import TensorModel
+import recollect
+from recollect import EpisodicGraph, current, dataset, ends, rare, split_randomly, starts
+from recollect.cli.main import app
+from recollect.io import datasets
 
 ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+RUNNABLE = [page for page in PAGES if page != "CONTRIBUTING.md"]  # whose commands run as they are
+SHORTER = {"--dim": "4", "--predicate-dim": "2", "--time-dim": "2", "--budget": "0.05"}
 
 
-def blocks(name: str, language: str) -> list[str]:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    return [content for told, content in found if told == language]
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return (language, content) of every fenced block of a page."""
+    return re.findall(r"^```(\S*)\n(.*?)^```$", text_of(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the words of every command of a block; comments are left out, lines that end in a backslash joined."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def page_commands(page: str) -> list[list[str]]:
+    return [words for language, content in blocks(page) if language == "" for words in commands(content)]
+
+
+# --- stand-ins ---
+
+
+def small_icews() -> EpisodicGraph:
+    """Return a graph with the labels and the grain of ICEWS14 that the pages mention."""
+    names, predicates = ["Turkey", "Syria", "Iran", "China", "France"], ["Make a visit", "Consult", "Fight"]
+    triples = [triple for triple in product(names, predicates, names) if triple[0] != triple[2]]
+    facts = [(*triple, f"2014-{month:02}-01") for triple in triples for month in range(1, 13, 2)]
+    frame = pl.DataFrame(facts, schema=["subject", "predicate", "object", "time"], orient="row")
+    return split_randomly(recollect.read(frame, name="icews14"))
+
+
+def write_tables(folder: Path) -> None:
+    """Write the files that the pages read: events.csv, raw ICEWS and raw GDELT events."""
+    names = ["Turkey", "Syria", "Iran", "China"]
+    rows = [
+        f"{a},{predicate},{b},2014-{month:02}"
+        for a, b in product(names, names)
+        for predicate in ("Fight", "Consult")
+        for month in (3, 7, 12)
+    ]
+    (folder / "events.csv").write_text("subject,predicate,object,time\n" + "\n".join(rows) + "\n")
+    event = ["2018-10-04", "A (USA)", "Social", "USA", "Visit", "042", "1.9", "B (RUS)", "Social", "RUS", *["x"] * 9]
+    lines = [["Event ID", "Event Date", *["x"] * 18], *([str(i), *event] for i in range(3))]
+    (folder / "icews").mkdir()
+    (folder / "icews" / "events.tab").write_text("\n".join("\t".join(line) for line in lines) + "\n")
+    (folder / "gdelt").mkdir()
+    with zipfile.ZipFile(folder / "gdelt" / "sample.zip", "w") as archive:
+        archive.writestr("sample.CSV", "".join(gdelt_row(i) for i in range(60)))
+
+
+def gdelt_row(number: int) -> str:
+    """Return a row of 58 columns: id, date and parts of it, two actors, event codes, and what is not read."""
+    actors = ("USA", "RUS", "CHN", "FRA")
+    row = [""] * 58
+    row[0], row[1] = str(number), f"201203{1 + number % 28:02}"
+    for start, actor in ((5, actors[number % 4]), (15, actors[(number // 4) % 4])):
+        row[start], row[start + 1], row[start + 2] = actor, {"USA": "UNITED STATES"}.get(actor, actor), actor
+    row[26], row[27], row[28] = "042", "042", "04"
+    return "\t".join(row) + "\n"
 
 
 @pytest.fixture
-def events(tmp_path, monkeypatch) -> Path:
-    """The file that the README reads."""
-    names = ["Turkey", "Syria", "Iran", "China"]
-    rows = [
-        f"{a},{p},{b},2014-{m:02d}" for a, b in product(names, names) for p in ("Fight", "Consult") for m in (3, 7, 12)
-    ]
-    (tmp_path / "events.csv").write_text("subject,predicate,object,time\n" + "\n".join(rows) + "\n")
+def page_folder(tmp_path, monkeypatch) -> Path:
+    """A folder with the files that the pages read; published datasets are a small graph."""
+    write_tables(tmp_path)
     monkeypatch.chdir(tmp_path)
+    graphs = {"world": dataset("world", countries=6, years=2)}
+
+    def stand_in(name: str, **options: object) -> EpisodicGraph:
+        base, _, view = name.partition("/")
+        graph = graphs.setdefault(base, small_icews() if base not in graphs else graphs[base])
+        return datasets.VIEWS[view](graph) if view else graph
+
+    monkeypatch.setattr(datasets, "dataset", stand_in)
+    monkeypatch.setattr(recollect, "dataset", stand_in)
     return tmp_path
 
 
-def test_readme_python(events):
-    (code,) = blocks("README.md", "python")
-    exec(compile(code, "README.md", "exec"), {})
-    assert (events / "world.memory" / "memory.json").is_file()
+def shortened(words: list[str]) -> list[str]:
+    """Return a command with fewer epochs and smaller dims; neither datasets nor names of codes are downloaded."""
+    if words[1:3] == ["data", "fetch"]:
+        return [*words[:3], "world"]
+    if words[1:3] == ["data", "build"]:
+        return [*words, "--predicates", "root"]
+    if words[1] not in ("train", "search"):
+        return words
+    smaller = [word for option, value in SHORTER.items() if option in words for word in (option, value)]
+    return [*words, "--epochs", "1", *smaller]
 
 
-def test_readme_commands(events, monkeypatch, capsys):
-    commands = [line.partition("#")[0] for block in blocks("README.md", "") for line in block.splitlines()]
-    commands = [shlex.split(line) for line in commands if line.startswith("recollect ")]
-    assert len(commands) == 11
-    for words in commands:
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert not stopped.value.code, (words, capsys.readouterr().err)
+# --- every page ---
 
 
-def test_readme_links():
-    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_code_commands_a_change_or_text(page):
+    for language, content in blocks(page):
+        assert language in ("", "python", "diff", "text"), language
+        if language == "":
+            programs = {words[0] for words in commands(content)}
+            assert programs <= {"recollect", "make", "python"}, "tag a block that is no command as text"
 
 
-def test_data_page(events, real_data, monkeypatch, capsys):
-    """Every command and every line of Python of docs/data.md, on real files."""
-    (events / "icews").symlink_to(real_data / "icews-raw")
-    (events / "gdelt").mkdir()
-    with zipfile.ZipFile(events / "gdelt" / "sample.zip", "w") as archive:
+@pytest.mark.parametrize("page", [page for page in RUNNABLE if page_commands(page)])
+def test_every_command_of_a_page_runs(run, page_folder, page):
+    for words in page_commands(page):
+        if words[0] == "recollect":
+            code, _, error = run(*shortened(words)[1:])
+            assert code == 0, (words, error)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(language == "python" for language, _ in blocks(page))])
+def test_every_line_of_python_of_a_page_runs(page_folder, page):
+    code = "\n".join(content for language, content in blocks(page) if language == "python")
+    exec(compile(code, page, "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_target_exists(page):
+    targets = set(re.findall(r"^([a-z0-9-]+):", text_of("Makefile"), flags=re.MULTILINE))
+    inline = re.findall(r"`make ([a-z0-9-]+)`", text_of(page))
+    listed = [words[1] for words in page_commands(page) if words[0] == "make"]
+    assert {*inline, *listed} <= targets
+
+
+def options_of(command: object) -> Iterator[str]:
+    """Yield the options of a command and of the commands below it."""
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for inner in getattr(command, "commands", {}).values():
+        yield from options_of(inner)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("docs/paper.md", "docs/performance.md")])
+def test_every_option_that_a_page_mentions_exists(page):
+    known = {*options_of(typer.main.get_command(app)), "--help"}
+    spans = [span for span in re.findall(r"`([^`\n]+)`", text_of(page)) if "python -m" not in span]
+    mentioned = {option for span in spans for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", span)}
+    assert mentioned <= known
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_has_a_target(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(page)):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_a_page_names_exists(page):
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    defined = {name for source in sources for name in re.findall(r"^def (test_\w+)", source, flags=re.MULTILINE)}
+    assert set(re.findall(r"`(test_\w+)`", text_of(page))) <= defined
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_the_paper_and_the_benchmarks_run(page, tmp_path):
+    for words in page_commands(page):
+        if words[:2] != ["python", "-m"] or words[2] not in ("paper", "benchmarks"):
+            continue
+        if words[2] == "benchmarks" and "compare" in words:
+            words = [*words[: words.index("compare")], "compare", str(ROOT), str(ROOT), "--repeats", "1"]
+        out = ["--out", str(tmp_path)] if "--out" in words or words[2] == "paper" else []
+        quick = [] if "--quick" in words else ["--quick"]
+        done = subprocess.run([sys.executable, *words[1:], *quick, *out], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+# --- docs/data.md on real files ---
+
+
+@pytest.mark.long
+def test_the_data_page_on_real_files(run, tmp_path, real_data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "icews").symlink_to(real_data / "icews-raw")
+    (tmp_path / "gdelt").mkdir()
+    with zipfile.ZipFile(tmp_path / "gdelt" / "sample.zip", "w") as archive:
         archive.write(real_data / "gdelt-raw" / "20191024143000.export.CSV", "sample.CSV")
-    commands = [line.partition(" #")[0] for block in blocks("docs/data.md", "") for line in block.splitlines()]
-    commands = [shlex.split(line) for line in commands if line.startswith("recollect ")]
-    assert len(commands) == 11
-    for words in commands:
-        # the whole of ICEWS14 takes minutes to learn
-        shortened = [*words, "--epochs", "1", "--dim", "4"] if words[1:3] == ["train", "icews14"] else words
-        monkeypatch.setattr(sys, "argv", shortened)
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert not stopped.value.code, (words, capsys.readouterr().err)
-    exec(compile("\n".join(blocks("docs/data.md", "python")), "docs/data.md", "exec"), {})
+    for words in page_commands("docs/data.md"):
+        if words[0] == "recollect":
+            is_training = words[1] == "train"
+            code, _, error = run(
+                *words[1:], *(["--epochs", 1, "--model", "distmult", "--dim", 4] if is_training else [])
+            )
+            assert code == 0, (words, error)
+    code = "\n".join(content for language, content in blocks("docs/data.md") if language == "python")
+    exec(compile(code, "docs/data.md", "exec"), {})
 
 
-def test_data_page_figures(real_data):
-    """The table of views tells what the datasets give."""
-    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+@pytest.mark.long
+def test_the_table_of_views_has_the_figures_of_the_datasets(real_data):
+    text = text_of("docs/data.md")
     for column, name in enumerate(("icews-countries", "gdelt2012-countries", "wikidata12k")):
         graph = dataset(name)
-        figures = {"(all)": len(graph.facts), "`NAME/starts`": len(starts(graph)), "`NAME/ends`": len(ends(graph))}
-        figures["`NAME/rare`"] = len(rare(graph))
-        chi = current(graph)
-        for view, figure in (figures | {"`NAME/current`": f"{len(chi):,}, {len(chi.true()):,} True"}).items():
+        state = current(graph)
+        expected = {
+            "(all)": f"{len(graph.facts):,}",
+            "`NAME/starts`": f"{len(starts(graph)):,}",
+            "`NAME/ends`": f"{len(ends(graph)):,}",
+            "`NAME/rare`": f"{len(rare(graph)):,}",
+            "`NAME/current`": f"{len(state):,}, {len(state.true()):,} True",
+        }
+        for view, figure in expected.items():
             (row,) = [line for line in text.splitlines() if line.startswith(f"| {view} |")]
-            told = row.strip("| ").split(" | ")[2 + column]
-            assert told == (figure if isinstance(figure, str) else f"{figure:,}")
+            assert row.strip("| ").split(" | ")[2 + column] == figure
 
 
-def test_contributing_adds_a_model():
-    model_code, oracle_code = blocks("CONTRIBUTING.md", "python")
-    space = {"TensorModel": TensorModel, "Equation": Equation, "product": product}
-    exec(compile(model_code + oracle_code, "CONTRIBUTING.md", "exec"), space)
-    for form in ("episodic", "semantic"):
-        model = space["Turn"](SIZES, 3, form=form, dtype=torch.float64, generator=generator())
-        facts = random_facts(8)
-        weights = {name: value.tolist() for name, value in model.state_dict().items()}
-        rows = [(s, p, o, t if form == "episodic" else None) for s, p, o, t in facts.ids.tolist()]
-        expected = torch.tensor([space["turn"](weights, *row) for row in rows], dtype=torch.float64)
-        torch.testing.assert_close(model.score(facts).detach(), expected)
-        for slot in model.indicator.slots:
-            torch.testing.assert_close(own_scores(model, facts, slot).detach(), expected)
+# --- CONTRIBUTING ---
 
 
-def test_the_picture_of_the_house_shows_every_file():
-    picture = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("```")[1]
-    for path in (ROOT / "src" / "recollect").rglob("*.py"):
-        inside = path.parent.name
-        if path.name == "__init__.py":
-            continue
-        if inside == "recollect":
-            assert path.name in picture
-        else:
-            assert path.stem in picture.split(f"{inside}/ (")[1].split(")")[0]
+def test_the_glossary_has_no_word_twice():
+    rows = re.findall(r"^\| (.+?) \|", text_of("CONTRIBUTING.md").split("## Glossary")[1], flags=re.MULTILINE)
+    words = [word for row in rows[2:] for word in row.split(", ")]
+    assert len(words) > 40
+    assert len(words) == len(set(words))
+
+
+def examples() -> dict[str, list[tuple[str, str]]]:
+    """Return the blocks of every worked example by its heading."""
+    _, *sections = text_of("CONTRIBUTING.md").split("### ")
+    pattern = re.compile(r"^```(\S*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+    return {section.partition("\n")[0]: pattern.findall(section) for section in sections}
+
+
+def apply_change(change: str, root: Path) -> Path:
+    """Change a file by `+++ file` and hunks after `@@`; return the file. What a hunk keeps or removes occurs once."""
+    first, *hunks = re.split(r"^@@\n", change, flags=re.MULTILINE)
+    path = root / first.removeprefix("+++ ").strip()
+    text = path.read_text(encoding="utf-8")
+    for hunk in hunks:
+        lines = hunk.splitlines(keepends=True)
+        before = "".join(line[1:] or "\n" for line in lines if not line.startswith("+"))
+        after = "".join(line[1:] or "\n" for line in lines if not line.startswith("-"))
+        assert text.count(before) == 1, (str(path), before)
+        text = text.replace(before, after)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+NUMBERS = {"one": 1, "two": 2}
+RUN_COMMANDS = """
+import sys
+
+from recollect.cli.main import main
+
+for words in COMMANDS:
+    sys.argv = words
+    try:
+        main()
+    except SystemExit as stopped:
+        assert not stopped.code, words
+"""
+
+
+@pytest.fixture
+def changed_copy(tmp_path) -> Path:
+    """A copy of the repository with the changes of all worked examples, each to as many files as its heading says."""
+    for folder in ("src", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)  # with the compiled kernels
+    for heading, found in examples().items():
+        changed = {apply_change(content, tmp_path) for language, content in found if language == "diff"}
+        assert len(changed) == NUMBERS[heading.split(": ")[1].split()[0]], heading
+    return tmp_path
+
+
+def example_commands(program: str) -> list[list[str]]:
+    """Return the commands of the worked examples that begin with a program."""
+    found = [content for example in examples().values() for language, content in example if language == ""]
+    return [words for content in found for words in commands(content) if words[0] == program]
+
+
+def run_python(root: Path, *words: str) -> str:
+    """Run the interpreter on a copy of the repository; return what it prints."""
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root / 'tests'}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (words, done.stdout + done.stderr)
+    return done.stdout
+
+
+def test_the_commands_of_the_worked_examples_run(changed_copy):
+    output = run_python(changed_copy, "-c", f"COMMANDS = {example_commands('recollect')!r}\n{RUN_COMMANDS}")
+    for word in ("turn", "spaced", "rate_factor"):
+        assert word in output
+
+
+@pytest.mark.long
+def test_the_contract_tests_of_the_worked_examples_pass(changed_copy):
+    (words,) = example_commands("python")
+    assert " passed" in run_python(changed_copy, *words[1:], "-p", "no:cacheprovider", "-n", "0", "-q")
+
+
+# --- docs/architecture.md ---
+
+
+def test_the_folders_of_the_architecture_are_those_of_the_package():
+    (picture,) = [content for language, content in blocks("docs/architecture.md") if language == "text"]
+    listed = set(re.findall(r"^  (\w+)/", picture, flags=re.MULTILINE))
+    assert listed == {path.parent.name for path in (ROOT / "src" / "recollect").glob("*/__init__.py")}

@@ -1,93 +1,64 @@
-"""The commands and their options, frozen."""
+"""The commands: their help, their options, and what they import to start fast."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import typer.main
 
 from recollect.cli.main import app
 
-COMMANDS = {
-    "demo": {"out", "seed"},
-    "train": {
-        *(
-            "data",
-            "out",
-            "model",
-            "rank",
-            "predicate_dim",
-            "time_dim",
-            "form",
-            "recipe",
-            "loss",
-            "margin",
-            "negatives",
-        ),
-        *("predict", "reciprocal", "average", "levels", "smoothness", "penalty", "dropout", "label_smoothing"),
-        "candidates",
-        *(
-            "avoid_known",
-            "optimizer",
-            "learning_rate",
-            "l2",
-            "batch_size",
-            "order",
-            "epochs",
-            "validate_every",
-            "patience",
-            "split",
-            "entities",
-        ),
-        *("seed", "dtype", "device", "columns", "grain", "static", "inclusive_end", "resume", "force", "as_json"),
-    },
-    "evaluate": {"memory", "split", "slots", "as_json"},
-    "search": {
-        *("data", "out", "budget", "model", "rank", "predicate_dim", "time_dim", "form", "recipe", "epochs"),
-        *("validate_every", "split", "seed", "columns", "grain", "as_json"),
-    },
-    "baseline": {"data", "split", "slots", "columns", "grain", "as_json"},
-    "recall": {"memory", "subject", "predicate", "object", "time", "top", "as_json"},
-    "know": {"memory", "subject", "predicate", "object", "as_of", "top", "as_json"},
-    "project": {"memory", "out", "as_of", "force", "as_json"},
-    "models": {"as_json"},
-    "reproduce": {"names", "out", "quick", "data", "rank", "as_json"},
-    "bench": {"only", "quick", "repeats", "pykeen", "figure", "as_json"},
-    "data": {},
-}
+HEAVY = ("torch", "polars", "numba", "numpy", "pandas", "pyarrow", "matplotlib", "optuna")
 
 
-READING = {"columns", "grain", "static", "inclusive_end"}
-DATA_COMMANDS = {
-    "list": {"as_json"},
-    "show": {"data", *READING, "figure", "as_json"},
-    "fetch": {"names", "as_json"},
-    "build": {
-        *("sources", "out", "actors", "predicates", "grain", "since", "until", "entities", "self_loops", "counts"),
-        *("force", "as_json"),
-    },
-    "export": {"data", "out", "format", *READING, "force", "as_json"},
-}
+def modules_after(*words: str) -> set[str]:
+    """Return the modules that a new interpreter has loaded after `python words…`."""
+    command = [sys.executable, "-X", "importtime", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
 
-def test_the_command_line_is_frozen():
-    group = typer.main.get_command(app)
-    assert set(group.commands) == set(COMMANDS)
-    for name, parameters in COMMANDS.items():
-        if name != "data":
-            assert {p.name for p in group.commands[name].params} - {"help"} == parameters
-    data = group.commands["data"].commands
-    assert set(data) == set(DATA_COMMANDS)
-    for name, parameters in DATA_COMMANDS.items():
-        assert {p.name for p in data[name].params} - {"help"} == parameters
+def test_help_and_version_import_nothing_heavy():
+    for words in (["--help"], ["--version"], ["train", "--help"]):
+        loaded = modules_after("-m", "recollect", *words)
+        assert "recollect.cli.main" in loaded
+        assert loaded.isdisjoint(HEAVY)
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    loaded = modules_after("-c", "import recollect")
+    assert "recollect" in loaded
+    assert loaded.isdisjoint({*HEAVY, "typer", "rich"})
+
+
+def leaf_commands() -> dict[str, typer.core.TyperCommand]:
+    """Return every command by its words."""
+    found = {}
+    for name, command in typer.main.get_command(app).commands.items():
+        inner = getattr(command, "commands", None)
+        found |= {f"{name} {each}": inner[each] for each in inner} if inner else {name: command}
+    return found
 
 
 def test_every_command_has_help_with_an_example():
-    group = typer.main.get_command(app)
-    commands = [c for n, c in group.commands.items() if n != "data"] + list(group.commands["data"].commands.values())
-    for command in commands:
-        assert "Example: `recollect " in command.help
+    for name, command in leaf_commands().items():
+        assert "Example: `recollect " in command.help, name
         for parameter in command.params:
-            assert getattr(parameter, "help", None), f"{command.name} {parameter.name}"
+            assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+def test_train_has_at_most_twenty_options():
+    options = [p for p in leaf_commands()["train"].params if p.param_type_name == "option" and p.name != "help"]
+    assert len(options) <= 20
+
+
+def test_search_takes_the_data_and_model_options_of_train():
+    commands = leaf_commands()
+    options = {name: {p.name: p.help for p in commands[name].params} for name in ("train", "search")}
+    shared = options["train"].keys() - {"out", "device", "resume", "force"}
+    assert {name: options["search"].get(name) for name in shared} == {name: options["train"][name] for name in shared}
 
 
 def test_shell_completion_is_offered():
-    assert {p.name for p in typer.main.get_command(app).params} >= {"install_completion", "show_completion"}
+    assert {p.name for p in typer.main.get_command(app).params} >= {"install_completion", "show_completion", "version"}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
-KEPT_BYTES = 2**28
+THRESHOLD_BYTES = 2**28  # larger than any array of a training step; smaller blocks stay with the process
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc to reuse freed arrays: training allocates arrays of the same sizes again and again.
+    """Let glibc reuse freed arrays: training allocates arrays of the same sizes again and again.
 
-    Returning them to the system and touching new pages costs as much as the arithmetic on them. Without effect where
-    the C library is not glibc.
+    Returning them to the system and touching new pages costs as much as the arithmetic on them. Does nothing if the C
+    library is not glibc.
     """
     try:
         library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
-        library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        library.mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES)
+        library.mallopt(M_TRIM_THRESHOLD, THRESHOLD_BYTES)
     except (OSError, AttributeError, TypeError):
         pass

@@ -1,32 +1,34 @@
-"""The demonstration: learn the world, ask it who, what, whom and when, and write a report with figures."""
+"""The demonstration: learn the invented world, ask it who, what, whom and when, and write a report with figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import polars as pl
-import torch
+import typer
 
-from recollect.graph.episodes import current
-from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, encode
-from recollect.graph.seeds import seeded
-from recollect.io.datasets import dataset
-from recollect.io.plots import fact_over_time, figure_class, learning_curves
-from recollect.memory.memory import Memory
-from recollect.training.recipe import Recipe
-from recollect.training.run import TrainingRun
+from recollect.cli.allocator import keep_freed_memory
+from recollect.cli.ask import metrics_table
+from recollect.cli.rendering import check_place, console, plain
+from recollect.cli.train import choose_config, show_progress
+from recollect.errors import UserError
 
-MODEL, DIM = "tucker", 20
-RECIPE = Recipe(negatives=dict.fromkeys(SLOTS, 1), learning_rate=3e-3, l2=0.03, epochs=40, validate_every=5, patience=3)
-_WORDS = {"s": "Who?", "p": "What?", "o": "Whom?", "t": "When?"}
+if TYPE_CHECKING:
+    import polars as pl
+
+    from recollect.graph.facts import EpisodicGraph, Facts
+    from recollect.memory.memory import Memory
+    from recollect.training.run import TrainingRun
+
+SETTINGS: dict[str, Any] = {"epochs": 8, "validate_every": 2}  # enough for this world, in half a minute
+QUESTIONS = {"s": "Who?", "p": "What?", "o": "Whom?", "t": "When?"}
 
 
 @dataclass(frozen=True)
 class Question:
-    """A withheld fact with one slot hidden, what was recalled, and what is true."""
+    """A test fact with one slot hidden, the answers of the memory, and all true answers."""
 
     word: str
     text: str
@@ -34,101 +36,193 @@ class Question:
     truth: set[str]
 
 
-def start(seed: int = 0) -> TrainingRun:
-    """The run that the demonstration shows."""
-    figure_class()  # without it there would be no report in the end
-    return TrainingRun(dataset("world", seed=seed), model=MODEL, dim=DIM, recipe=RECIPE, seed=seed)
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("recollect-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the world and of training.")] = 0,
+) -> None:
+    """Learn an invented world, ask it who, what, whom and when, and write a report with figures.
+
+    Example: `recollect demo`
+    """
+    from recollect.memory.memory import Memory
+
+    keep_freed_memory()
+    check_place(out)
+    shown = console()
+    run = start_run(seed)
+    graph = run.graph
+    sizes = graph.sizes
+    shown.print(
+        f"A world of {sizes['entity']} entities, {sizes['predicate']} predicates, {sizes['time']} months: "
+        f"{len(graph.facts):,} facts, {len(graph.split('test')):,} of them withheld."
+    )
+    for _ in show_progress(run):
+        pass
+    memory = Memory.from_run(run)
+    questions = list(ask_questions(memory, seed=seed))
+    print_questions(questions)
+    report = memory.evaluate("test").to_dict()
+    shown.print()
+    shown.print(metrics_table(report))
+    files = write_report(memory, report, questions, out)
+    memory.save(out / "world.memory", overwrite=True)
+    shown.print(f"\nReport: {files[0]}   memory: {out / 'world.memory'}", soft_wrap=True)
+    fact = graph.table(graph.split("test")).row(0, named=True)
+    shown.print(
+        f"Ask it yourself: recollect recall {out / 'world.memory'} --subject '{fact['subject']}' "
+        f"--predicate '{fact['predicate']}' --time {fact['time']}",
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
-def questions(memory: Memory, *, top: int = 3, seed: int = 0) -> Iterator[Question]:
-    """One question a slot, each about another fact of the test split, which the model has never seen."""
+def start_run(seed: int = 0) -> TrainingRun:
+    """Return the training run of the demonstration: the defaults, and fewer epochs."""
+    from recollect.io.datasets import dataset
+    from recollect.training.recipe import RECIPES
+    from recollect.training.run import TrainingRun
+
+    graph = dataset("world", seed=seed)
+    recipe = replace(RECIPES["modern"], **SETTINGS)
+    config, _ = choose_config(graph, recipe, {})
+    return TrainingRun(graph, config, recipe=recipe, seed=seed)
+
+
+def ask_questions(memory: Memory, *, top: int = 3, seed: int = 0) -> Iterator[Question]:
+    """Yield one question per slot, each about another fact of the test split."""
+    import torch
+
+    from recollect.graph.facts import SLOT_NAMES, SLOTS
+    from recollect.graph.seeds import seeded
+
     test = memory.graph.split("test")
-    offices = test[torch.tensor(["of" in label for label in memory.graph.predicates.take(test.p)])]
-    states = test[torch.tensor(["with" in label for label in memory.graph.predicates.take(test.p)])]
+    labels = memory.graph.predicates.take(test.p)
+    offices = test[torch.tensor([label.endswith(" of") for label in labels])]
+    relations = test[torch.tensor([label.endswith(" with") for label in labels])]
     generator = seeded(seed)
-    for slot, facts in (("s", offices), ("p", states), ("o", states), ("t", offices)):
+    for slot, facts in (("s", offices), ("p", relations), ("o", relations), ("t", offices)):
         fact = facts[torch.randint(len(facts), (1,), generator=generator)]
-        labels = memory.graph.table(fact).row(0, named=True)
-        given = {name: label for name, label in labels.items() if name != SLOT_NAMES[slot]}
-        shown = ["?" if other == slot else labels[SLOT_NAMES[other]] for other in SLOTS]
+        by_name = memory.graph.table(fact).row(0, named=True)
+        given = {name: label for name, label in by_name.items() if name != SLOT_NAMES[slot]}
+        words = ["?" if other == slot else by_name[SLOT_NAMES[other]] for other in SLOTS]
         yield Question(
-            word=_WORDS[slot],
-            text=" · ".join(shown),
+            word=QUESTIONS[slot],
+            text=" · ".join(words),
             answers=memory.recall(**given, top=top),
-            truth=truth(memory, fact, slot),
+            truth=true_labels(memory, fact, slot),
         )
 
 
-def truth(memory: Memory, fact: Facts, slot: str) -> set[str]:
-    """Every label that completes the question to a fact of the world, withheld or not."""
+def print_questions(questions: list[Question]) -> None:
+    """Print every question with its answers; true ones are marked."""
+    shown = console()
+    for question in questions:
+        shown.print(f"\n[bold]{question.word}[/]  {plain(question.text)}")
+        for label, _, probability, _ in question.answers.rows():
+            mark = "[green]✓ true[/]" if label in question.truth else ""
+            shown.print(f"   {probability:6.1%}  {plain(label)}  {mark}", highlight=False)
+
+
+def true_labels(memory: Memory, fact: Facts, slot: str) -> set[str]:
+    """Return every label that completes the question to a fact of any split."""
     _, ids = memory.known.find(fact, slot)
     return set(memory.graph.axis(slot).take(ids))
 
 
-def known_now(graph: EpisodicGraph) -> pl.DataFrame:
-    """Who holds the presidencies at the last time: the answer to "now" that the world itself gives."""
-    holds = current(graph).true()
-    table = graph.table(holds)
+def current_presidents(graph: EpisodicGraph) -> pl.DataFrame:
+    """Return country and president at the last time, from the facts themselves."""
+    import polars as pl
+
+    from recollect.graph.episodes import current
+
+    table = graph.table(current(graph).true())
     return table.filter(pl.col("predicate") == "President of").select("object", "subject").sort("object")
 
 
-def figure_rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
-    """MRR, Hits@1, @3, @10 and the chance-adjusted mean rank of every slot, as text."""
-    keys = ("mrr", "hits@1", "hits@3", "hits@10", "adjusted_mean_rank_index")
-    return [(name, *(f"{figures[key]:.3f}" for key in keys)) for name, figures in report["filtered"].items()]
-
-
-def write_report(memory: Memory, report: dict[str, Any], asked: list[Question], folder: Path) -> list[Path]:
-    """Write `report.md` and its figures; returns the files, the report first."""
+def write_report(memory: Memory, report: dict[str, Any], questions: list[Question], folder: Path) -> list[Path]:
+    """Write `report.md` and its figures; return the files, the report first. Without matplotlib, no figures."""
     folder.mkdir(parents=True, exist_ok=True)
-    history = memory.about["training"]["history"]
-    learning_curves(history, folder / "learning.png")
-    fact = _a_presidency(memory)
+    fact = longest_presidency(memory)
+    figures = write_figures(memory, fact, folder)
     triple = memory.graph.table(fact).row(0)[:3]
-    fact_over_time(
-        memory.probabilities(*triple), truth(memory, fact, "t"), " · ".join(triple), folder / "fact-over-time.png"
-    )
-    text = _report_text(memory, report, asked, triple)
-    (folder / "report.md").write_text(text, encoding="utf-8")
-    return [folder / name for name in ("report.md", "learning.png", "fact-over-time.png")]
-
-
-def _a_presidency(memory: Memory) -> Facts:
-    """A fact of the president whose term has the most withheld months: the most to infer."""
-    test = memory.graph.split("test")
-    presidents = test[test.p == memory.graph.predicates.index("President of")]
-    _, inverse, counts = encode(presidents, memory.graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
-    first = int((inverse == counts.argmax()).nonzero()[0, 0])
-    return presidents[first : first + 1]
-
-
-def _report_text(memory: Memory, report: dict[str, Any], asked: list[Question], fact: tuple[str, ...]) -> str:
-    graph, training = memory.graph, memory.about["training"]
-    sizes = graph.sizes
     lines = [
+        *introduction(memory, bool(figures)),
+        *question_table(questions),
+        *metrics_lines(report),
+        *(fact_lines(triple) if figures else []),
+        *now_lines(memory.graph),
+    ]
+    path = folder / "report.md"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return [path, *figures]
+
+
+def write_figures(memory: Memory, fact: Facts, folder: Path) -> list[Path]:
+    """Draw the learning curves and one fact over time; return the files, none if matplotlib is not installed."""
+    from recollect.io.plots import fact_over_time, figure_class, learning_curves
+
+    try:
+        figure_class()
+    except UserError as error:
+        typer.echo(f"the report has no figures: {error}", err=True)
+        return []
+    learning, over_time = folder / "learning.png", folder / "fact-over-time.png"
+    learning_curves(memory.about["training"]["history"], learning)
+    triple = memory.graph.table(fact).row(0)[:3]
+    fact_over_time(memory.probabilities(*triple), true_labels(memory, fact, "t"), " · ".join(triple), over_time)
+    return [learning, over_time]
+
+
+def longest_presidency(memory: Memory) -> Facts:
+    """Return a fact of the president with the most withheld months."""
+    import polars as pl
+
+    test = memory.graph.split("test")
+    presidents = memory.graph.table(test).with_row_index().filter(pl.col("predicate") == "President of")
+    terms = presidents.group_by("subject", "object", maintain_order=True).agg(pl.first("index"), pl.len())
+    place = terms.sort("len", descending=True, maintain_order=True)["index"][0]
+    return test[place : place + 1]
+
+
+def introduction(memory: Memory, figures: bool) -> list[str]:
+    """Return the lines that say what was learned, by which model, and how."""
+    graph, training, config = memory.graph, memory.about["training"], memory.model.config
+    sizes, months = graph.sizes, graph.times
+    return [
         "# A world, remembered",
         "",
         f"An invented world of {sizes['entity']} entities, {sizes['predicate']} predicates and {sizes['time']} months "
-        f"({graph.times.label(0)} to {graph.times.label(len(graph.times) - 1)}): {len(graph.facts):,} facts, of which "
+        f"({months.label(0)} to {months.label(len(months) - 1)}): {len(graph.facts):,} facts, of which "
         f"{len(graph.split('train')):,} were learned and {len(graph.split('test')):,} withheld for the figures below.",
         "",
-        f"Model: {MODEL}, dim {DIM}, {training['epochs']} epochs, best after {training['best_epoch']} "
-        f"(validation MRR {training['valid_mrr']:.3f}).",
+        f"Model: {config.model}{' + static' if config.static else ''}, dim {config.dim}, {training['epochs']} epochs, "
+        f"best after {training['best_epoch']} (validation MRR {training['valid_mrr']:.3f}).",
         "",
-        "![loss and validation MRR against epochs](learning.png)",
-        "",
+        *(["![loss and validation MRR against epochs](learning.png)", ""] if figures else []),
+    ]
+
+
+def question_table(questions: list[Question]) -> list[str]:
+    """Return a table of the questions, the answers and the truth."""
+    lines = [
         "## Questions about withheld facts",
         "",
-        "| question | asked | recalled (probability) | true |",
+        "| question | given | recalled (probability) | true |",
         "|---|---|---|---|",
     ]
-    for q in asked:
-        recalled = ", ".join(f"{row[0]} ({row[2]:.2f}{' ✓' if row[0] in q.truth else ''})" for row in q.answers.rows())
-        listed = sorted(q.truth)
-        true = ", ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
-        lines.append(f"| {q.word} | {q.text} | {recalled} | {true} |")
-    lines += [
-        "",
+    for question in questions:
+        recalled = []
+        for label, _, probability, _ in question.answers.rows():
+            recalled.append(f"{label} ({probability:.2f}{' ✓' if label in question.truth else ''})")
+        truth = sorted(question.truth)
+        more = f" and {len(truth) - 4} more" if len(truth) > 4 else ""
+        lines.append(f"| {question.word} | {question.text} | {', '.join(recalled)} | {', '.join(truth[:4])}{more} |")
+    return [*lines, ""]
+
+
+def metrics_lines(report: dict[str, Any]) -> list[str]:
+    """Return the tables of filtered ranks and of calibration."""
+    lines = [
         "## How well it recalls",
         "",
         f"Filtered ranks of the {report['facts']:,} withheld facts among all candidates. The last column is the mean "
@@ -136,30 +230,43 @@ def _report_text(memory: Memory, report: dict[str, Any], asked: list[Question], 
         "",
         "| slot | MRR | Hits@1 | Hits@3 | Hits@10 | adjusted mean rank |",
         "|---|---|---|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in figure_rows(report)),
+    ]
+    keys = ("mrr", "hits@1", "hits@3", "hits@10", "adjusted_mean_rank_index")
+    for slot, figures in report["filtered"].items():
+        lines.append(f"| {slot} | {' | '.join(f'{figures[key]:.3f}' for key in keys)} |")
+    lines += [
         "",
-        "Probabilities were calibrated on the validation split. Log loss on withheld facts and all their corruptions:",
+        "Probabilities were calibrated on the validation split. Log loss on withheld facts and all other candidates:",
         "",
         "| slot | σ(θ) | calibrated |",
         "|---|---|---|",
-        *(
-            f"| {slot} | {both['before']['log_loss']:.4f} | {both['after']['log_loss']:.4f} |"
-            for slot, both in report["calibration"].items()
-        ),
-        "",
+    ]
+    for slot, figures in report["calibration"].items():
+        lines.append(f"| {slot} | {figures['before']['log_loss']:.4f} | {figures['after']['log_loss']:.4f} |")
+    return [*lines, ""]
+
+
+def fact_lines(triple: tuple[str, ...]) -> list[str]:
+    """Return the section with one fact over time."""
+    return [
         "## One fact over time",
         "",
-        f"How likely it is, month by month, that {fact[0]} is {fact[1]} {fact[2]}; shaded where it is so.",
+        f"How likely it is, month by month, that {triple[0]} is {triple[1]} {triple[2]}; shaded where it is so.",
         "",
-        f"![probability over time of {' '.join(fact)}](fact-over-time.png)",
+        f"![probability over time of {' '.join(triple)}](fact-over-time.png)",
         "",
+    ]
+
+
+def now_lines(graph: EpisodicGraph) -> list[str]:
+    """Return the section with the presidents of the last month."""
+    return [
         "## Now",
         "",
         f"Presidents at the last month, {graph.times.label(len(graph.times) - 1)}, as the world has it:",
         "",
         "| country | president |",
         "|---|---|",
-        *(f"| {country} | {person} |" for country, person in known_now(graph).head(8).rows()),
+        *(f"| {country} | {person} |" for country, person in current_presidents(graph).head(8).rows()),
         "",
     ]
-    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What all commands share: how they print rows, JSON, labels and progress."""
+"""Print rows, JSON, labels and progress; check that results can be written. Every command uses these."""
 
 from __future__ import annotations
 
@@ -28,40 +28,51 @@ from recollect.errors import UserError
 
 
 def console(**options: Any) -> Console:
-    return Console(emoji=False, **options)  # labels may hold :names: that are no emoji
+    """Return a rich console that prints labels like `:smile:` as they are."""
+    return Console(emoji=False, **options)
 
 
 def plain(text: str) -> str:
-    """Labels may hold square brackets, which are not markup."""
+    """Escape square brackets: in a label they are no markup."""
     return escape(text)
 
 
 def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False))
 
 
 def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print rows with equal keys as a table, or as JSON."""
     if as_json:
         print_json(rows)
         return
     table = Table()
     for name in rows[0] if rows else ():
-        table.add_column(name, overflow="fold")  # a long label is shown whole
+        table.add_column(name, overflow="fold")  # long labels wrap
     for row in rows:
         table.add_row(*(plain(str(value)) for value in row.values()))
     console().print(table)
 
 
 def print_pairs(pairs: dict[str, Any]) -> None:
-    """Names and values, one a line; a dict as its entries side by side."""
+    """Print names and values, one per line; the entries of a dict on the same line."""
     table = Table(show_header=False, box=None)
     for name, value in pairs.items():
-        shown = "  ".join(f"{k} {_figure(v)}" for k, v in value.items()) if isinstance(value, dict) else _figure(value)
-        table.add_row(name, plain(shown or "–"))
+        if isinstance(value, dict):
+            text = "  ".join(f"{key} {format_value(each)}" for key, each in value.items())
+        else:
+            text = format_value(value)
+        table.add_row(name, plain(text or "–"))
     console().print(table)
 
 
-def _figure(value: Any) -> str:
+def format_value(value: Any) -> str:
+    """Return a number with separators or three digits, anything else as text.
+
+    >>> format_value(72826), format_value(0.12345), format_value("day")
+    ('72,826', '0.123', 'day')
+    """
     match value:
         case bool():
             return str(value)
@@ -73,7 +84,7 @@ def _figure(value: Any) -> str:
 
 
 def check_place(out: Path) -> None:
-    """Refuse, before any work, a place that could not be written to in the end."""
+    """Raise UserError, before any work, if a folder cannot be made at `out`."""
     nearest = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
     if not nearest.is_dir() or (out.is_symlink() and not out.exists()):
         raise UserError(f"{out}: cannot be made, for {nearest} is not a directory; choose another --out")
@@ -85,9 +96,20 @@ def check_place(out: Path) -> None:
         raise UserError(f"{out}: cannot be made in {nearest} ({error.strerror}); choose another --out") from error
 
 
+def check_memory_place(out: Path, *, replace: bool) -> None:
+    """Raise UserError, before any work, if no memory can be saved at `out`; an earlier one needs `replace`."""
+    from recollect.memory.bundle import ABOUT
+
+    check_place(out)
+    if out.exists() and not (out / ABOUT).is_file():
+        raise UserError(f"{out} exists and is not a memory; choose another --out")
+    if out.exists() and not replace:
+        raise UserError(f"{out} exists; choose another --out, or replace it with --force")
+
+
 @contextmanager
 def byte_progress() -> Iterator[tuple[Progress, Any]]:
-    """A progress bar of bytes with rate and time left, on standard error; silent where that is no terminal."""
+    """Yield a bar of bytes with rate and time left, and its task; hidden if standard error is no terminal."""
     shown = console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -95,30 +117,31 @@ def byte_progress() -> Iterator[tuple[Progress, Any]]:
         TaskProgressColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        yield progress, progress.add_task("", total=None, note="")
+        yield progress, progress.add_task("", total=None)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A progress bar of the share that is done."""
+class ShareBar:
+    """A progress bar of the share of the work that is done, from 0 to 1."""
 
     progress: Progress
     task: TaskID
 
-    def share(self, done: float) -> None:
+    def update(self, done: float) -> None:
+        """Show the share that is done."""
         self.progress.update(self.task, completed=done)
 
-    def tell(self, what: str, done: float) -> None:
-        self.progress.update(self.task, description=plain(what), completed=done)
+    def describe(self, text: str, done: float) -> None:
+        """Show the share that is done, and a text next to the bar."""
+        self.progress.update(self.task, description=plain(text), completed=done)
 
 
 @contextmanager
-def share_progress(what: str) -> Iterator[Shown]:
-    """A bar of the share that is done, with the time left, on standard error; silent where that is no terminal."""
+def share_progress(text: str) -> Iterator[ShareBar]:
+    """Yield a bar of the share that is done, with the time left; hidden if standard error is no terminal."""
     shown = console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -127,4 +150,4 @@ def share_progress(what: str) -> Iterator[Shown]:
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        yield Shown(progress, progress.add_task(what, total=1.0))
+        yield ShareBar(progress, progress.add_task(text, total=1.0))

@@ -90,7 +90,7 @@ def _time_roles(names: list[str], found: Mapping[str, int], given: Given, where:
 def _missing(names: list[str], role: str, where: str) -> UserError:
     """Return the error that a required role has no column."""
     have = ", ".join(map(repr, names))
-    hint = "; a graph without time is read with static=True (--static)" if role == "time" else ""
+    hint = "; a graph without time is read with static=True (--grain none)" if role == "time" else ""
     return UserError(
         f"{where}: no column for the {role} among {have}; rename one or tell it with "
         f"columns={{{role!r}: …}} (--columns {role}=NAME){hint}"
@@ -122,7 +122,7 @@ def headerless_names(width: int, given: Given, static: bool, where: str) -> list
     if width not in WIDTHS or (width == 3 and not static):
         raise UserError(
             f"{where}: {width} columns without a header; wanted {WIDTHS[4]}, or tell their positions with "
-            "columns={'subject': 0, …} (--columns subject=0,…); triples without time need static=True (--static)"
+            "columns={'subject': 0, …} (--columns subject=0,…); triples without time need static=True (--grain none)"
         )
     return WIDTHS[width].split()
 

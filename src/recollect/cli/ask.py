@@ -1,0 +1,165 @@
+"""Ask a saved memory: recall, know, project, evaluate; and the baselines that a memory must beat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from recollect.cli import options as opt
+from recollect.cli.rendering import check_memory_place, console, print_json, print_rows, share_progress
+from recollect.errors import UserError
+
+HITS = ("hits@1", "hits@3", "hits@10")
+EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
+
+
+def recall(
+    memory: opt.MemoryDir,
+    subject: opt.Subject = None,
+    predicate: opt.Predicate = None,
+    object: opt.Object = None,
+    time: Annotated[str | None, typer.Option(help="A time.")] = None,
+    top: opt.Top = 10,
+    as_json: opt.Json = False,
+) -> None:
+    """Recall the one part that is left out of a fact.
+
+    Example: `recollect recall world.memory --predicate "President of" --object Reathland --time 2004-05`
+    """
+    from recollect.memory.memory import load
+
+    answers = load(memory).recall(subject=subject, predicate=predicate, object=object, time=time, top=top)
+    print_answers(answers.to_dicts(), as_json)
+
+
+def know(
+    memory: opt.MemoryDir,
+    subject: opt.Subject = None,
+    predicate: opt.Predicate = None,
+    object: opt.Object = None,
+    as_of: opt.AsOf = None,
+    top: opt.Top = 10,
+    as_json: opt.Json = False,
+) -> None:
+    """List what holds now, or held as of a time: semantic memory, projected from the episodic one.
+
+    Example: `recollect know world.memory --predicate "President of" --as-of 2004-05`
+    """
+    from recollect.memory.memory import load
+
+    loaded = load(memory)
+    with share_progress("starts and ends") as progress:
+        answers = loaded.know(
+            subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, progress=progress.update
+        )
+    print_answers(answers.to_dicts(), as_json)
+
+
+def project(
+    memory: opt.MemoryDir,
+    out: Annotated[Path, typer.Option(help="Folder of the semantic memory.")],
+    as_of: opt.AsOf = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Save what holds as of a time as a semantic memory, which recall, know and evaluate read like any other.
+
+    Example: `recollect project world.memory --as-of 2004-05 --out then.memory`
+    """
+    from recollect.memory.memory import load
+
+    if out.exists() and out.samefile(memory):
+        raise UserError(f"{out} is the memory that is projected, and would be lost; choose another --out")
+    check_memory_place(out, replace=force)
+    loaded = load(memory)
+    with share_progress("starts and ends") as progress:
+        semantic = loaded.project(as_of, progress=progress.update)
+    semantic.save(out, overwrite=force)
+    about = {"out": str(out), **semantic.model.config.to_dict(), "as_of": semantic.about["projection"]["as_of"]}
+    if as_json:
+        print_json(about)
+    else:
+        typer.echo(f"{out}: {about['model']}, {len(semantic.graph.split('train')):,} facts as of {about['as_of']}")
+
+
+def evaluate(
+    memory: opt.MemoryDir,
+    split: EvaluatedSplit = "test",
+    slots: Annotated[
+        str | None, typer.Option(help="Some of s, p, o, t, like `so`; by default all that the model has.")
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Rank the facts of a split among all candidates of every slot, filtered and raw.
+
+    Example: `recollect evaluate world.memory --split test --slots so`
+    """
+    from recollect.memory.memory import load
+
+    report = load(memory).evaluate(split, slots).to_dict()
+    if as_json:
+        print_json(report)
+        return
+    shown = console()
+    shown.print(metrics_table(report))
+    table = Table("slot", "log loss of σ(θ)", "calibrated", title="Reliability of probabilities")
+    for slot, figures in report["calibration"].items():
+        table.add_row(slot, f"{figures['before']['log_loss']:.4f}", f"{figures['after']['log_loss']:.4f}")
+    shown.print(table)
+
+
+def baseline(
+    data: opt.Data,
+    split: EvaluatedSplit = "test",
+    slots: Annotated[str, typer.Option(help="Some of s, p, o, t, like `so`.")] = "spot",
+    columns: opt.Columns = None,
+    grain: opt.Grain = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Rank by counting alone: the most frequent answer, and the most frequent one near in time. Models must beat it.
+
+    Example: `recollect baseline world --split valid`
+    """
+    from recollect.evaluation.baselines import DECAYS, Baseline
+    from recollect.evaluation.metrics import evaluate as evaluate_scorer
+    from recollect.graph.fact_index import FactIndex
+    from recollect.graph.facts import parse_slots
+
+    graph = opt.split_graph(opt.load_graph(data, columns, grain), None)
+    known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
+    if not len(facts):
+        raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
+    rows = []
+    for name, decay in DECAYS.items():
+        scorer = Baseline(graph.split("train"), graph.sizes, decay=decay)
+        filtered = evaluate_scorer(scorer, facts, known=known, slots=parse_slots(slots))["filtered"]
+        for slot, figures in filtered.items():
+            rows.append({"baseline": name, "slot": slot, **{key: figures[key] for key in ("mrr", *HITS)}})
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("baseline", "slot", "MRR", "Hits@1", "@3", "@10", title=f"Filtered, {len(facts):,} {split} facts")
+    for row in rows:
+        table.add_row(row["baseline"], row["slot"], *(f"{row[key]:.3f}" for key in ("mrr", *HITS)))
+    console().print(table)
+
+
+def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the answers of a memory; a table rounds scores and probabilities."""
+    if not as_json:
+        rows = [row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows]
+    print_rows(rows, as_json)
+
+
+def metrics_table(report: dict[str, Any]) -> Table:
+    """Return the filtered metrics of every slot, and the raw MRR, as a table."""
+    table = Table("slot", "MRR", "Hits@1", "@3", "@10", "mean rank", "adjusted", "raw MRR")
+    table.title = f"Filtered ranks of {report['facts']:,} {report['split']} facts"
+    for slot, figures in report["filtered"].items():
+        shares = (f"{figures[key]:.3f}" for key in ("mrr", *HITS))
+        adjusted = f"{figures['adjusted_mean_rank_index']:.3f}"
+        table.add_row(slot, *shares, f"{figures['mean_rank']:.1f}", adjusted, f"{report['raw'][slot]['mrr']:.3f}")
+    return table

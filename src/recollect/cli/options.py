@@ -1,0 +1,176 @@
+"""Arguments and options that several commands share, each declared once with its help, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recollect.cli.rendering import byte_progress, plain
+from recollect.errors import UserError
+
+if TYPE_CHECKING:
+    from recollect.graph.facts import EpisodicGraph
+    from recollect.training.recipe import Recipe
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is at --out.")]
+
+Data = Annotated[
+    str, typer.Argument(help="A dataset, a view of one (NAME/starts), or the path of a file, a folder or a graph.")
+]
+Columns = Annotated[
+    str | None, typer.Option(help="Columns of the file: subject=NAME,…; without a header line, subject=0,….")
+]
+Grain = Annotated[
+    str | None,
+    typer.Option(help="Time grain: year, month, week, day, hour or ordinal; none reads triples without time."),
+]
+InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="Facts still hold at their end time.")]
+Split = Annotated[
+    str | None, typer.Option(help="random, time or none; by default the splits of DATA, or random if it has none.")
+]
+
+MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR")]
+Subject = Annotated[str | None, typer.Option(help="Label of the subject.")]
+Predicate = Annotated[str | None, typer.Option(help="Label of the predicate.")]
+Object = Annotated[str | None, typer.Option(help="Label of the object.")]
+AsOf = Annotated[str | None, typer.Option(metavar="TIME", help="A time; by default the last one.")]
+Top = Annotated[int, typer.Option(min=1, help="Number of answers.")]
+
+Model = Annotated[str, typer.Option(help="auto chooses from the data; `recollect models` lists the models.")]
+Dim = Annotated[int | None, typer.Option(help="Embedding size; chosen from the data if left out.")]
+PredicateDim = Annotated[int | None, typer.Option(help="Embedding size of predicates, if the model allows another.")]
+TimeDim = Annotated[int | None, typer.Option(help="Embedding size of times, if the model allows another.")]
+Form = Annotated[str, typer.Option(help="episodic (s p o t) or semantic (s p o).")]
+Static = Annotated[
+    bool | None, typer.Option("--static/--no-static", help="Add the semantic equation to the episodic one.")
+]
+Reciprocal = Annotated[
+    bool | None,
+    typer.Option(
+        "--reciprocal/--no-reciprocal",
+        help="Train inverse predicates and predict subjects as objects of the inverse.",
+    ),
+]
+TimeLevels = Annotated[
+    str | None, typer.Option(help="Spacings of the knots that times are interpolated from, like 1,5,25.")
+]
+
+RecipeName = Annotated[str, typer.Option(help="How to train: modern, paper or a .json file that a search wrote.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change a setting of the recipe; repeatable. `recollect recipes show modern` lists them.",
+    ),
+]
+Epochs = Annotated[int | None, typer.Option(help="Number of epochs at most.")]
+Seed = Annotated[int, typer.Option(help="Seed of splits and training.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
+
+# what --set takes apart from the settings of a recipe: name -> (default, help)
+MODEL_SETTINGS = {"dtype": ("float32", "Number type of the weights: float32, float64.")}
+
+
+def load_graph(data: str, columns: str | None, grain: str | None, inclusive_end: bool = False) -> EpisodicGraph:
+    """Return a named dataset, or the graph in a file or folder; ./NAME is a folder even if a dataset has that name."""
+    from recollect.io.datasets import DATASETS, dataset
+    from recollect.io.tables import read
+
+    if data.partition("/")[0] in DATASETS:
+        if columns or grain or inclusive_end:
+            raise UserError(
+                f"{data} is a dataset; leave out what tells how to read a file, or write ./{data} for yours"
+            )
+        with byte_progress() as (bar, task):
+            bar.update(task, description=plain(data))
+            return dataset(data, progress=lambda done, total: bar.update(task, completed=done, total=total))
+    if not data or not Path(data).exists():
+        raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
+    static = grain == "none"
+    return read(
+        data,
+        columns=parse_columns(columns),
+        grain=None if static else grain,
+        static=static,
+        inclusive_end=inclusive_end,
+    )
+
+
+def parse_columns(text: str | None) -> dict[str, str | int]:
+    """Return the column of each role: parse_columns("subject=who,time=3") == {"subject": "who", "time": 3}."""
+    columns: dict[str, str | int] = {}
+    for word in (text or "").split(","):
+        role, equals, name = word.partition("=")
+        if word and not equals:
+            raise UserError(f"cannot read --columns {word!r}; write role=name, like subject=who,time=when")
+        if word:
+            columns[role.strip()] = int(name) if name.isdecimal() else name
+    return columns
+
+
+def split_graph(graph: EpisodicGraph, how: str | None, seed: int = 0) -> EpisodicGraph:
+    """Return the graph with train, valid and test splits; by default those it has, or random ones."""
+    from recollect.graph.episodes import split_by_time, split_randomly
+
+    if how not in (None, "random", "time", "none"):
+        raise UserError(f"unknown split {how!r}; choose random, time or none")
+    if how is None and len(graph.splits) > 1:
+        return graph
+    if how == "none":
+        return graph.with_splits({"train": graph.facts})
+    return split_by_time(graph) if how == "time" else split_randomly(graph, seed=seed)
+
+
+def parse_levels(text: str | None) -> tuple[int, ...] | None:
+    """Return the spacings of --time-levels; None if it is left out."""
+    from recollect.models.time_knots import parse_time_levels
+
+    return None if text is None else parse_time_levels(text)
+
+
+def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None = None) -> tuple[Recipe, str]:
+    """Return the recipe with the changes of --set and --epochs, and the dtype of the model.
+
+    A setting that the recipe's loss does not use is refused.
+    """
+    from recollect.training.recipe import USED_BY, parse_recipe
+
+    changes = parse_settings(settings or ())
+    if epochs is not None and "epochs" in changes:
+        raise UserError("epochs is given by --epochs and by --set; give one of them")
+    if epochs is not None:
+        changes["epochs"] = epochs
+    dtype = changes.pop("dtype", MODEL_SETTINGS["dtype"][0])
+    recipe = replace(parse_recipe(name), **changes)
+    for setting in changes:
+        losses = USED_BY.get(setting, (recipe.loss,))
+        if recipe.loss not in losses:
+            raise UserError(
+                f"{setting} means nothing to the {recipe.loss} loss; "
+                f"leave it out, or choose --set loss={' or '.join(losses)}"
+            )
+    return recipe, dtype
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Return the value of each NAME=VALUE, parsed by the type of the recipe's field."""
+    from recollect.training.recipe import Recipe
+
+    names = [field.name for field in fields(Recipe)]
+    values: dict[str, Any] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UserError(f"cannot read --set {text!r}; write name=value, like epochs=20")
+        if name not in (*names, *MODEL_SETTINGS):
+            known = ", ".join((*names, *MODEL_SETTINGS))
+            raise UserError(f"unknown setting {name!r}; `recollect recipes show modern` explains all: {known}")
+        values[name] = value if name in MODEL_SETTINGS else Recipe.parse_option(name, value.strip())
+    return values
