@@ -8,7 +8,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=has
 .PHONY: demo test test-all test-avx2 check docs bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
-	$(BIN)/recollect demo --out recollect-demo
+	$(BIN)/python -m examples.demo --out recollect-demo
 
 test: $(READY)  ## the fast tests and all doctests
 	$(BIN)/python -m pytest -m "not long"

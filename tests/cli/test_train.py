@@ -174,9 +174,6 @@ def test_places_that_cannot_be_written_are_refused_before_training(run, facts_cs
         code, _, error = run("train", facts_csv, *SMALL, "--force", "--out", out)
         assert code == 2
         assert message in error
-    code, _, error = run("demo", "--out", facts_csv)
-    assert code == 2
-    assert "is not a directory" in error
     assert files_below(tmp_path) == []
 
 

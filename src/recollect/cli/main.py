@@ -11,7 +11,6 @@ import typer
 import recollect
 from recollect.cli import ask, listing, train
 from recollect.cli.data import app as data_app
-from recollect.cli.demo import demo
 from recollect.cli.rendering import console, plain
 from recollect.errors import UserError
 
@@ -22,7 +21,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    demo,
     train.train,
     train.search,
     ask.evaluate,

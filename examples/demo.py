@@ -42,7 +42,7 @@ def demo(
 ) -> None:
     """Learn an invented world, ask it who, what, whom and when, and write a report with figures.
 
-    Example: `recollect demo`
+    Example: `python -m examples.demo`
     """
     from recollect.memory.memory import Memory
 
@@ -270,3 +270,7 @@ def now_lines(graph: EpisodicGraph) -> list[str]:
         *(f"| {country} | {person} |" for country, person in current_presidents(graph).head(8).rows()),
         "",
     ]
+
+
+if __name__ == "__main__":
+    typer.run(demo)

@@ -1,12 +1,19 @@
-"""`recollect demo` answers its questions and writes a report, with and without matplotlib."""
+"""`python -m examples.demo` answers its questions and writes a report, with and without matplotlib."""
 
 from __future__ import annotations
 
 import pytest
+import typer
 
+from command import run_main
+from examples import demo
 from recollect import UserError
-from recollect.cli import demo
 from recollect.io import plots
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    return lambda *words: run_main(lambda: typer.run(demo.demo), monkeypatch, capsys, *words)
 
 
 @pytest.fixture
@@ -20,7 +27,7 @@ def quick_demo(monkeypatch):
 
 
 def test_the_demo_writes_a_report_with_figures(run, quick_demo, tmp_path):
-    code, out, error = run("demo", "--out", tmp_path)
+    code, out, error = run("--out", tmp_path)
     assert code == 0, error
     for word in ("Who?", "What?", "Whom?", "When?", "✓ true", "Filtered ranks of"):
         assert word in out
@@ -36,7 +43,7 @@ def test_without_matplotlib_the_report_has_no_figures(run, quick_demo, tmp_path,
         raise UserError("figures need matplotlib")
 
     monkeypatch.setattr(plots, "figure_class", missing)
-    code, _, error = run("demo", "--out", tmp_path)
+    code, _, error = run("--out", tmp_path)
     assert code == 0
     assert "the report has no figures: figures need matplotlib" in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.md", "world.memory"]

@@ -1,0 +1,1 @@
+"""Examples: programs that use recollect as its users do."""
