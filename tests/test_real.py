@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from recollect import RECIPES, Recipe, TrainingRun, read
+from recollect import RECIPES, ModelConfig, Recipe, TrainingRun, read
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
 
@@ -32,8 +32,8 @@ def test_icews05_15_counts(real_data):
 def test_ranks_on_icews14_equal_loops_over_the_text_files(real_data):
     """40 test queries a slot, ranked by a loop that reads the published text and filters by itself."""
     graph = read(real_data / "icews14")
-    learning = TrainingRun(graph, model="complex", dim=8, recipe=Recipe(epochs=1, validate_every=9))
-    next(iter(learning))
+    run = TrainingRun(graph, ModelConfig(model="complex", dim=8), recipe=Recipe(epochs=1, validate_every=9))
+    next(iter(run))
     rows = {}
     for split in ("train", "valid", "test"):
         text = (real_data / "icews14" / f"icews_2014_{split}.txt").read_text(encoding="utf-8")
@@ -43,13 +43,13 @@ def test_ranks_on_icews14_equal_loops_over_the_text_files(real_data):
     facts = graph.split("test")
     position = {row: i for i, row in enumerate(graph.table(facts).rows())}
     for at, slot in enumerate("spot"):
-        ours = rank(learning.model, facts, slot, known=FactIndex(graph.facts, graph.sizes))
+        ours = rank(run.model, facts, slot, known=FactIndex(graph.facts, graph.sizes))
         axis = graph.axis(slot)
         labels = list(axis.labels)
         for row in chosen:
             fact = facts[torch.tensor([position[row]])]
             with torch.no_grad():
-                scores = learning.model.score_against(fact, slot)[0].tolist()
+                scores = run.model.score_against(fact, slot)[0].tolist()
             true = scores[axis.index(row[at])]
             greater = sum(
                 score > true
@@ -65,8 +65,9 @@ def test_500_queries_of_a_modern_model_are_ranked_as_by_hand(real_data):
     """TNTComplEx with inverse predicates and knots, scored from its weights by hand, filtered by the published text."""
     graph = read(real_data / "icews14")
     recipe = replace(RECIPES["modern"], epochs=1, validate_every=9, batch_size=4096)
-    learning = TrainingRun(graph, model="complex", dim=8, form="both", recipe=recipe)
-    for _ in zip(range(6), learning, strict=False):
+    config = ModelConfig(model="complex", dim=8, static=True, reciprocal=True, time_levels=(1, 5, 25))
+    run = TrainingRun(graph, config, recipe=recipe)
+    for _ in zip(range(6), run, strict=False):
         pass
     rows = []
     for split in ("train", "valid", "test"):
@@ -79,14 +80,14 @@ def test_500_queries_of_a_modern_model_are_ranked_as_by_hand(real_data):
     e, p, q, knots = (
         (weights[..., 0] + 1j * weights[..., 1]).numpy()
         for weights in (
-            learning.model.state_dict()[name].double() for name in ("entity", "predicate", "static_predicate", "time")
+            run.model.state_dict()[name].double() for name in ("entity", "predicate", "static_predicate", "time")
         )
     )
     spacings, firsts = (1, 5, 25), (0, 365, 365 + 74)
     facts = graph.split("test")
     position = {row: i for i, row in enumerate(graph.table(facts).rows())}
     ranks = {
-        slot: rank(learning.model, facts, slot, known=FactIndex(graph.facts, graph.sizes))["filtered"].ranks()
+        slot: rank(run.model, facts, slot, known=FactIndex(graph.facts, graph.sizes))["filtered"].ranks()
         for slot in "so"
     }
     draw = random.Random(1)
