@@ -192,7 +192,7 @@ class Contraction:
         if not y.slots:
             return self._multiply_core(x, y, axes)
         slots = "".join(slot for slot in plan.slots_of(self.terms, self._all) if slot in x.slots + y.slots)
-        if (x.slots != slots and x.value[0].numel() > y.value[0].numel()) or y.slots == slots:
+        if (x.slots != slots and x.value[:1].numel() > y.value[:1].numel()) or y.slots == slots:
             x, y = y, x  # y is the operand that several rows share; the larger one if both are shared
         i, j = self._rows(x, slots), self._rows(y, slots)
         common = set(x.axes) & set(y.axes)
