@@ -212,7 +212,7 @@ class Contraction:
         whole_table = not x.distinct and len(x.value) <= 2 * self.counts[x.slots]
         rows = x.value if x.distinct or whole_table else gather(x.value, self._rows(x, x.slots))
         left, summed, right = _split_axes(x.axes, core.axes)
-        if set(summed) & set(axes):
+        if not summed or set(summed) & set(axes):
             value = torch.einsum(f"B{x.axes},{core.axes}->B{axes}", rows, core.value)
         else:
             axes = left + right
