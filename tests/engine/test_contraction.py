@@ -160,6 +160,13 @@ def test_a_part_that_is_summed_away_whole_may_have_several_axes(backend):
 
 
 @EACH_BACKEND
+def test_rows_and_a_core_without_a_common_axis_are_an_outer_product(backend):
+    example = Example(Equation.parse("s:ab p:b | a"), 120, 3, 0, torch.float64)
+    with running(backend):
+        torch.testing.assert_close(example.contraction().query("s"), example.query("s"))
+
+
+@EACH_BACKEND
 @pytest.mark.parametrize("text", ["s:i p:j o:k t:ijk", "s:i p:j o:k t:l | lijk", "t:a s:b p:cd o:e t:f | abc def"])
 def test_no_facts_have_no_scores_and_no_queries(backend, text):
     example = Example(Equation.parse(text), 0, 5, 0, torch.float64)
