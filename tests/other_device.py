@@ -17,12 +17,6 @@ DEVICE = torch.device("meta")
 aten = torch.ops.aten
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}  # as on a GPU
 MIXING = {aten._to_copy.default, aten.copy_.default} | INDEXING
-    aten._to_copy.default,
-    aten.copy_.default,
-    aten.index.Tensor,
-    aten.index_put.default,
-    aten.index_put_.default,
-}  # as on a GPU
 DOUBLES = {torch.float64, torch.complex128}
 
 
