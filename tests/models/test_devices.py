@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from conftest import FORMED, generator, random_facts, random_model
 from other_device import DEVICE, OtherDevice, Remote
-from recollect import Facts
+from recollect import RECIPES, Facts, TrainingRun
 from recollect.engine import OPTIMIZERS, RowOptimizer
 from recollect.graph.facts import KINDS
+from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model
 
 SIZES = {"entity": 40, "predicate": 3, "time": 8}
 BUILT = [{}, {"time_levels": (0, 1, 3)}, {"reciprocal": True}]
-QUICK = [("complex", "both"), ("hole", "episodic"), ("tucker", "both"), ("tree", "episodic"), ("cont", "both")]
+QUICK = [("complex", "both"), ("tree", "episodic"), ("cont", "both")]
 CASES = [
     pytest.param(name, form, built, marks=[] if (name, form) in QUICK else pytest.mark.long)
     for name, form in FORMED
@@ -66,6 +69,7 @@ def test_scores_and_gradients_on_a_second_device_are_those_of_the_cpu(name, form
         torch.testing.assert_close(a.grad.local, b.grad, rtol=1e-3, atol=1e-3 * float(b.grad.abs().max()))
 
 
+@pytest.mark.long
 @EACH
 def test_scores_without_gradients_on_a_second_device_are_those_of_the_cpu(name, form, built):
     model, facts = random_model(name, form, 3, dtype="float32", sizes=SIZES, **built), random_facts(70, SIZES)
@@ -92,6 +96,23 @@ def test_updates_on_a_second_device_are_those_of_the_cpu(kind):
         for optimizer in optimizers:
             optimizer.catch_up_()
     torch.testing.assert_close(ours.local, wanted.detach(), rtol=1e-4, atol=1e-4)
+
+
+ON_DEVICE_FLOAT64 = pytest.mark.xfail(reason="one-vs-all adds up its loss in float64 on the device")
+
+
+@pytest.mark.parametrize("recipe", ["paper", pytest.param("modern", marks=ON_DEVICE_FLOAT64)])
+@pytest.mark.parametrize("name", ["complex", "cont"])
+def test_a_training_on_a_second_device_ends_as_on_the_cpu(small_world, name, recipe):
+    config, short = ModelConfig(model=name, dim=4), replace(RECIPES[recipe], epochs=1)
+    on_cpu = TrainingRun(small_world, config, recipe=short, seed=0)
+    for _ in on_cpu:
+        pass
+    with OtherDevice():
+        remote = TrainingRun(small_world, config, recipe=short, seed=0, device=DEVICE)
+        for _ in remote:
+            pass
+    assert remote.history[-1].loss == pytest.approx(on_cpu.history[-1].loss, rel=1e-4)
 
 
 def test_the_second_device_refuses_float64_and_tensors_of_the_cpu():
