@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from backends import BACKENDS, running
 from conftest import FORMED, SIZES, UNEQUAL, generator, model_config, own_scores, random_facts, random_model
 from oracles import ORACLES, from_equations
 from recollect import Facts, Memory, Recipe, UserError, dataset, load
@@ -19,6 +20,13 @@ EACH = pytest.mark.parametrize(("name", "form"), FORMED)
 DIRECTED = pytest.mark.parametrize(
     ("name", "form", "slot"), [(n, f, s) for n, f in FORMED for s in ("spo" if f == "semantic" else "spot")]
 )
+PER_BACKEND = pytest.mark.usefixtures("backend")
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    with running(request.param):
+        yield request.param
 
 
 def structure(form: str) -> dict:
@@ -67,6 +75,7 @@ def loop_scores(name: str, form: str, model: torch.nn.Module, facts: Facts) -> t
     return torch.tensor(scores, dtype=torch.float64)
 
 
+@PER_BACKEND
 @EACH
 @pytest.mark.parametrize("dim", [1, 4, 5])
 def test_score_is_the_papers_equation_in_loops(name, form, dim):
@@ -74,6 +83,7 @@ def test_score_is_the_papers_equation_in_loops(name, form, dim):
     torch.testing.assert_close(model.score(facts), loop_scores(name, form, model, facts))
 
 
+@PER_BACKEND
 @pytest.mark.parametrize(("name", "form"), UNEQUAL)
 def test_score_with_unequal_dims_is_the_equation_in_loops(name, form):
     model, facts = random_model(name, form, **UNEQUAL[name, form]), random_facts(12)
@@ -82,6 +92,7 @@ def test_score_with_unequal_dims_is_the_equation_in_loops(name, form):
         torch.testing.assert_close(own_scores(model, facts, slot), model.score(facts))
 
 
+@PER_BACKEND
 @DIRECTED
 def test_every_candidate_scores_as_if_substituted(name, form, slot):
     model, facts = random_model(name, form), random_facts(9)
@@ -92,12 +103,14 @@ def test_every_candidate_scores_as_if_substituted(name, form, slot):
         torch.testing.assert_close(against[:, candidate], loop_scores(name, form, model, substituted))
 
 
+@PER_BACKEND
 @DIRECTED
 def test_a_fact_scores_the_same_in_every_direction(name, form, slot):
     model, facts = random_model(name, form), random_facts(9)
     torch.testing.assert_close(own_scores(model, facts, slot), model.score(facts))
 
 
+@PER_BACKEND
 @DIRECTED
 def test_candidates_may_be_shared_or_per_fact(name, form, slot):
     model, facts = random_model(name, form), random_facts(9)
@@ -109,6 +122,7 @@ def test_candidates_may_be_shared_or_per_fact(name, form, slot):
     torch.testing.assert_close(model.score_against(facts, slot, each), everything.gather(1, each))
 
 
+@PER_BACKEND
 @DIRECTED
 def test_facts_scored_in_pieces_are_the_same(name, form, slot, monkeypatch):
     model, facts = random_model(name, form), random_facts(9)
@@ -165,6 +179,7 @@ def test_parameter_counts_are_the_papers(name, form):
     assert sum(p.numel() for p in build_model(config, sizes).parameters()) == expected
 
 
+@PER_BACKEND
 @DIRECTED
 def test_gradients_reach_every_parameter(name, form, slot):
     model = random_model(name, form)
@@ -175,16 +190,17 @@ def test_gradients_reach_every_parameter(name, form, slot):
         assert bool((parameter.grad.flatten(1) if parameter.dim() > 1 else parameter.grad[None]).ne(0).all())
 
 
+@PER_BACKEND
 @DIRECTED
 def test_gradcheck_in_float64(name, form, slot):
-    model, facts = random_model(name, form, 3), random_facts(3)
+    model, facts = random_model(name, form, 2), random_facts(2)
     names = [name for name, _ in model.named_parameters()]
 
     def scores(*weights: torch.Tensor) -> torch.Tensor:
         given = {f"model.{name}": weight for name, weight in zip(names, weights, strict=True)}
         return torch.func.functional_call(Both(model), given, (facts, slot))
 
-    assert gradcheck(scores, tuple(p.detach().clone().requires_grad_() for p in model.parameters()))
+    assert gradcheck(scores, tuple(p.detach().clone().requires_grad_() for p in model.parameters()), fast_mode=True)
 
 
 class Both(torch.nn.Module):
@@ -198,6 +214,7 @@ class Both(torch.nn.Module):
         return torch.cat([self.model.score(facts), self.model.score_against(facts, slot).flatten()])
 
 
+@PER_BACKEND
 @EACH
 def test_float32_agrees_with_float64(name, form):
     wide = random_model(name, form)
@@ -277,6 +294,7 @@ BUILT = pytest.mark.parametrize(
 EPISODIC = pytest.mark.parametrize(("name", "form"), [(n, f) for n, f in FORMED if f != "semantic"])
 
 
+@PER_BACKEND
 @EPISODIC
 @BUILT
 def test_times_of_knots_and_inverse_predicates_are_the_equation_in_loops(name, form, built):

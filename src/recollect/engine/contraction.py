@@ -192,7 +192,7 @@ class Contraction:
         if not y.slots:
             return self._multiply_core(x, y, axes)
         slots = "".join(slot for slot in plan.slots_of(self.terms, self._all) if slot in x.slots + y.slots)
-        if (x.slots != slots and x.value[0].numel() > y.value[0].numel()) or y.slots == slots:
+        if (x.slots != slots and x.value[:1].numel() > y.value[:1].numel()) or y.slots == slots:
             x, y = y, x  # y is the operand that several rows share; the larger one if both are shared
         i, j = self._rows(x, slots), self._rows(y, slots)
         common = set(x.axes) & set(y.axes)
@@ -212,7 +212,7 @@ class Contraction:
         whole_table = not x.distinct and len(x.value) <= 2 * self.counts[x.slots]
         rows = x.value if x.distinct or whole_table else gather(x.value, self._rows(x, x.slots))
         left, summed, right = _split_axes(x.axes, core.axes)
-        if set(summed) & set(axes):
+        if not summed or set(summed) & set(axes):
             value = torch.einsum(f"B{x.axes},{core.axes}->B{axes}", rows, core.value)
         else:
             axes = left + right
