@@ -166,7 +166,6 @@ def test_rows_and_a_core_without_a_common_axis_are_an_outer_product(backend):
         torch.testing.assert_close(example.contraction().query("s"), example.query("s"))
 
 
-@pytest.mark.xfail(reason="grouped_mm refuses groups without rows", strict=False)
 @EACH_BACKEND
 @pytest.mark.parametrize("text", ["s:i p:j o:k t:ijk", "s:i p:j o:k t:l | lijk", "t:a s:b p:cd o:e t:f | abc def"])
 def test_no_facts_have_no_scores_and_no_queries(backend, text):

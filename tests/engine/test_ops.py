@@ -242,7 +242,6 @@ def test_grouped_mm_of_real_sizes_on_both_sides_of_large_matrix(backend, large):
         )
 
 
-@pytest.mark.xfail(reason="grouped_mm refuses groups without rows", strict=False)
 @EACH_BACKEND
 @pytest.mark.parametrize("matrices", [5, 0])
 def test_grouped_mm_of_no_rows_has_no_rows(backend, matrices):

@@ -198,7 +198,6 @@ assert settings() == before, "call"
 """)
 
 
-@pytest.mark.xfail(reason="one_thread restores the count that it finds, which may be another thread's 1")
 def test_host_threads_that_overlap_leave_the_number_of_threads_as_it_was():
     run_script("""
 import threading

@@ -80,10 +80,8 @@ def test_negatives_score_as_if_substituted(name, form, backend, counts):
 
 
 @EACH
-def test_scores_of_negatives_come_in_the_order_of_their_slots(name, form, request):
+def test_scores_of_negatives_come_in_the_order_of_their_slots(name, form):
     model, facts = random_model(name, form, 3, sizes=SHARED), random_facts(150, SHARED)
-    if model.equation.is_diagonal and form != "both":
-        request.applymarker(pytest.mark.xfail(reason="diagonal models return s before o, whatever the order given"))
     negatives = {slot: some_ids(model, slot, 150, 1) for slot in "os"}
     true, false = model.score_with_negatives(facts, negatives)
     wanted = einsum_negatives(model, facts, negatives)
@@ -104,7 +102,6 @@ def test_negatives_by_shared_matrices_score_as_if_substituted(name, form, backen
         assert_same(model, torch.cat([true[:, None], false], dim=1), einsum_negatives(model, facts, negatives))
 
 
-@pytest.mark.xfail(reason="grouped_mm refuses groups without rows", strict=False)
 @EACH
 @EACH_BACKEND
 def test_no_facts_have_no_scores(name, form, backend):
@@ -143,8 +140,6 @@ def test_ids_outside_a_table_are_refused(name, form, backend, wrong):
 @pytest.mark.parametrize("slot", ["s", "o"])
 def test_negatives_outside_a_table_are_refused(name, form, backend, wrong, slot):
     model, facts = random_model(name, form), random_facts(100)
-    if backend == "compiled" and model.equation.is_diagonal and form != "both":
-        pytest.xfail("ids are not checked, and the kernel reads outside the table")
     right, outside = torch.zeros(100, 1, dtype=torch.int64), torch.full((100, 1), wrong)
     with running(backend):
         with pytest.raises((IndexError, UserError)):

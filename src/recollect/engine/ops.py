@@ -6,6 +6,7 @@ there is one, serves CPU tensors instead (`RECOLLECT_COMPILED=0` switches all of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,6 +101,8 @@ def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Ten
 
     A matrix (K, R) may come with its axes split, as (M, *K, *R), in any memory order.
     """
+    if not len(rows):
+        return x.new_zeros(0, math.prod(matrices.shape[1:]) // x.shape[1])
     if is_compiled(x, matrices) and not x.is_complex():
         return groups.unsort(compiled.GroupedMM.apply(x, groups.sort(rows), matrices, groups))
     parts = groups.sort(rows).split(groups.counts.tolist())

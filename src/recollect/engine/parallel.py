@@ -12,27 +12,54 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
-from threading import Thread, local
+from threading import Lock, Thread, local
 
 import torch
 
 MIN_WORK = 2**23  # multiply-adds, about a millisecond: several times the cost of waking a thread
 Body = Callable[[int, int], None]
 Tasks = SimpleQueue[tuple[Body, int, int, SimpleQueue[BaseException | None]]]
-_available: list[int] = []  # thread counts taken from PyTorch, one per active `one_thread`
+
+
+class _ThreadState(local):
+    inside = False  # whether this thread runs the body of a parallel_for
+    blocks = 0  # nested `one_thread` blocks of this thread
+
+
+class _Borrowed:
+    """The thread count that PyTorch had before the first active `one_thread` block of any host thread."""
+
+    def __init__(self) -> None:
+        self.lock, self.blocks, self.threads = Lock(), 0, 0
+
+    def take(self) -> None:
+        with self.lock:
+            if not self.blocks:
+                self.threads = torch.get_num_threads()
+            self.blocks += 1
+            _thread.blocks += 1
+            torch.set_num_threads(1)  # PyTorch keeps a count per host thread
+
+    def give_back(self) -> None:
+        with self.lock:
+            self.blocks -= 1
+            _thread.blocks -= 1
+            if not _thread.blocks:
+                torch.set_num_threads(self.threads)
+
+
+_thread = _ThreadState()
+_borrowed = _Borrowed()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Give PyTorch one thread and `parallel_for` the threads it had; restore the setting afterwards."""
-    count = torch.get_num_threads()
-    _available.append(_available[-1] if _available else count)
-    torch.set_num_threads(1)
+    _borrowed.take()
     try:
         yield
     finally:
-        torch.set_num_threads(count)
-        _available.pop()
+        _borrowed.give_back()
 
 
 def parallel_for(body: Body, count: int, work: int) -> None:
@@ -41,12 +68,12 @@ def parallel_for(body: Body, count: int, work: int) -> None:
     `work` is the total number of multiply-adds; less than MIN_WORK runs in the calling thread, and so does a nested
     call. All ranges have finished when this returns or raises.
     """
-    threads = 1 if _thread.inside or not _available or work <= MIN_WORK else min(count, _available[-1])
+    threads = 1 if _thread.inside or not _borrowed.blocks or work <= MIN_WORK else min(count, _borrowed.threads)
     if threads <= 1:
         body(0, count)
         return
     bounds = [count * part // threads for part in range(threads + 1)]
-    tasks, results, started = _pool(_available[-1] - 1, os.getpid()), SimpleQueue[BaseException | None](), 0
+    tasks, results, started = _pool(_borrowed.threads - 1, os.getpid()), SimpleQueue[BaseException | None](), 0
     try:
         _thread.inside = True
         for part in range(1, threads):
@@ -59,13 +86,6 @@ def parallel_for(body: Body, count: int, work: int) -> None:
     for error in errors:
         if error is not None:
             raise error
-
-
-class _ThreadState(local):
-    inside = False  # whether this thread runs the body of a parallel_for
-
-
-_thread = _ThreadState()
 
 
 @cache

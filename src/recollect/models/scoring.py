@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recollect.engine import Contraction, Matrices, bilinear_scores, diagonal_scores
-from recollect.graph.facts import Facts
+from recollect.graph.facts import Facts, check_ids
 from recollect.models.batch import Batch, add_all, real
 
 if TYPE_CHECKING:
@@ -87,10 +87,17 @@ def _diagonal_scores(
     """Score Σ_r c x y, c being the product of predicate, time and core, for facts and negatives in s and o."""
     subjects, objects = (model.lift(slot, model.table(slot)).resolve_conj() for slot in "so")
     none = contraction.ids["s"].new_empty(len(contraction.ids["s"]), 0)
-    others = [negatives.get(slot, none).to(model.device) for slot in "so"]
+    others = {slot: negatives.get(slot, none).to(model.device) for slot in "so"}
+    for slot, ids in others.items():
+        check_ids(slot, contraction.ids[slot], model.id_count(slot))
+        check_ids(slot, ids, model.id_count(slot))
     context = contraction.query("so")
-    scores = diagonal_scores(context, subjects, contraction.ids["s"], objects, contraction.ids["o"], *others)
-    return scores[:, 0], scores[:, 1:]
+    scores = diagonal_scores(
+        context, subjects, contraction.ids["s"], objects, contraction.ids["o"], others["s"], others["o"]
+    )
+    true, by_subject, by_object = scores.split([1, others["s"].shape[1], others["o"].shape[1]], dim=1)
+    columns = {"s": by_subject, "o": by_object}
+    return true[:, 0], torch.cat([columns[slot] for slot in negatives], dim=1)
 
 
 def _bilinear_scores(
