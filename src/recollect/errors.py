@@ -2,4 +2,4 @@
 
 
 class UserError(ValueError):
-    """Bad input, told in one sentence; the command line prints it without a traceback."""
+    """Bad input, described in one sentence; the command line prints it without a traceback."""

@@ -234,7 +234,7 @@ def test_aggregate_of_weights_and_steps():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"grain": "day"}, "months cannot be told by day; choose a coarser grain than month"),
+        ({"grain": "day"}, "months cannot be split by day; choose a coarser grain than month"),
         ({"grain": "decade"}, "unknown grain 'decade'; choose one of year, month"),
         ({"since": "soon"}, "cannot read 'soon' as a time; wanted a date like"),
         ({"since": "2001", "until": "2000-05"}, "nothing lies between 2001 and 2000-05"),

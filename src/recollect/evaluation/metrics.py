@@ -134,7 +134,7 @@ def precision_recall(scores: Tensor, truth: Tensor) -> dict[str, float]:
     if not bool(truth.any()):
         raise UserError("precision and recall need at least one true fact; none was given")
     if bool(scores.isnan().any()):
-        raise UserError("some scores are NaN, so nothing can be told from them; train again with a lower learning rate")
+        raise UserError("some scores are NaN, so nothing can be measured; train again with a lower learning rate")
     _, ascending = scores.unique(return_inverse=True)
     level = int(ascending.max()) - ascending  # 0 for the highest score
     levels = int(level.max()) + 1

@@ -142,7 +142,7 @@ def _coarser_axis(old: TimeAxis, grain: str | None, since: str | None, until: st
         raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
     bins = [number for number in (time_bin(label, grain) for label in old.labels) if number is not None]
     if len(bins) < len(old):
-        raise UserError(f"{old.grain}s cannot be told by {grain}; choose a coarser grain than {old.grain}")
+        raise UserError(f"{old.grain}s cannot be split by {grain}; choose a coarser grain than {old.grain}")
     check_limits(since, until, old.grain)
     inside = [number for number, label in zip(bins, old.labels, strict=True) if within(label, since, until, old.grain)]
     if not inside:
