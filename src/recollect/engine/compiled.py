@@ -206,11 +206,8 @@ class GroupedMM(torch.autograd.Function):
         groups, grad = ctx.groups, grad.contiguous()
         K, R = x.shape[1], matrices[0].numel() // x.shape[1]
         by_row = grad.new_empty(len(rows), K)
-        dmatrices = torch.empty_like(matrices)  # in the same memory order
-        if len(groups.matrix) < len(matrices):
-            dmatrices.zero_()
         if K * R > LARGE_MATRIX:
-            gathered = x.index_select(0, rows)
+            gathered, dmatrices = x.index_select(0, rows), torch.zeros_like(matrices)  # in the same memory order
 
             def multiply(m: int, part: slice) -> None:
                 torch.mm(grad[part], matrices[m].reshape(K, R).T, out=by_row[part])
@@ -218,17 +215,15 @@ class GroupedMM(torch.autograd.Function):
 
             _each_group(groups, 2 * grad.numel() * K, multiply)
         else:
-            each, dense = np.arange(len(rows)), grad.new_empty(len(matrices), K, R)
-            if len(groups.matrix) < len(matrices):
-                dense.zero_()
-            _by_groups(kernels().grouped_mm_transposed, (grad.numpy(), each, _dense(matrices, K)), groups, by_row)
-            _by_groups(kernels().grouped_outer, (rows_of(x), ids_of(rows), grad.numpy()), groups, dense)
-            dmatrices = dense.view(matrices.shape)
+            dmatrices = grad.new_zeros(matrices.shape)
+            g, each = grad.numpy(), np.arange(len(rows))
+            _by_groups(kernels().grouped_mm_transposed, (g, each, _dense(matrices, K)), groups, by_row)
+            _by_groups(kernels().grouped_outer, (rows_of(x), ids_of(rows), g), groups, dmatrices.view(-1, K, R))
         return scatter_add(len(x), rows, by_row), None, dmatrices, None
 
 
 def _dense(matrices: Tensor, K: int) -> np.ndarray[Any, Any]:
-    return matrices.detach().reshape(len(matrices), K, -1).numpy()
+    return matrices.detach().reshape(len(matrices), K, -1).contiguous().numpy()
 
 
 def _by_groups(run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups, out: Tensor) -> None:
