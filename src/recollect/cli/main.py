@@ -36,8 +36,7 @@ from recollect.models.config import FORMS
 from recollect.models.time_knots import parse_time_levels
 from recollect.models.zoo import MODELS
 from recollect.training.auto import resolve_config
-from recollect.training.negatives import parse_negatives
-from recollect.training.recipe import LOSSES, USED_BY, Recipe, check_predict, parse_recipe
+from recollect.training.recipe import LOSSES, USED_BY, Recipe, check_negatives, check_predict, parse_recipe
 from recollect.training.run import TrainingRun
 from recollect.training.search import FOUND, Search, find_optuna
 from recollect.training.trainer import Epoch, Step
@@ -181,7 +180,7 @@ def train(
     told: dict[str, Any] = {
         "loss": loss,
         "margin": margin,
-        "negatives": parse_negatives(negatives) if negatives is not None else None,
+        "negatives": check_negatives(negatives) if negatives is not None else None,
         "avoid_known": avoid_known,
         "predict": check_predict(predict) if predict is not None else None,
         "smoothness": smoothness,
