@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import torch
@@ -230,24 +230,25 @@ class OneVsAll(Objective):
         return any(KINDS[slot] == kind for slot in self.predict)
 
     def sample(self, model: TensorModel, facts: Facts, known: FactIndex, generator: torch.Generator) -> TrainingBatch:
-        both = Facts.concat([facts, model.inverse(facts)]) if model.config.reciprocal else facts
-        batch = TrainingBatch(both, len(facts))
+        count = len(facts)
+        if model.config.reciprocal:
+            facts = Facts.concat([facts, model.inverse(facts)])
         if not self.samples_entities(model):
-            return batch
-        in_batch = torch.cat([both.s, both.o])
+            return TrainingBatch(facts, count)
+        in_batch = torch.cat([facts.s, facts.o])
         ids, counts = sample_entities(len(model.entity), in_batch, self.candidates, generator)
-        return replace(batch, entities=ids, entity_counts=counts)
+        return TrainingBatch(facts, count, entities=ids, entity_counts=counts)
 
     def loss(
         self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
     ) -> Tensor:
         reciprocal = model.config.reciprocal
-        both = batch.facts.to(model.device)
+        all_facts = batch.facts.to(model.device)
         losses = []
         for slot, weight in self.predict.items():
             if reciprocal and slot == "s":
                 continue  # predicted as objects of the inverse facts
-            facts = both if reciprocal and slot == "o" else both[: batch.count]
+            facts = all_facts if reciprocal and slot == "o" else all_facts[: batch.count]
             entity_counts = batch.entity_counts if KINDS[slot] == "entity" else None
             losses.append(weight * self._slot_loss(model, facts, slot, entity_counts, generator))
         return torch.stack(losses).sum()
@@ -286,8 +287,8 @@ class OneVsAll(Objective):
         """Return queries with a share of their elements set to 0, the others scaled up to keep the mean."""
         if not self.dropout:
             return queries
-        kept = torch.rand(queries.shape, generator=generator, dtype=queries.dtype) >= self.dropout
-        return queries * (kept.to(queries) / (1 - self.dropout))
+        mask = torch.rand(queries.shape, generator=generator, dtype=queries.dtype) >= self.dropout
+        return queries * (mask.to(queries) / (1 - self.dropout))
 
 
 def sample_entities(count: int, in_batch: Tensor, sampled: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ def _flag(default: bool, help: str) -> Any:
 
 
 def _choice(default: str, help: str, choices: Sequence[str]) -> Any:
-    """Declare one of some names."""
+    """Declare one of several names."""
 
     def check(name: str, value: Any) -> str:
         if value not in choices:
@@ -250,7 +250,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe of some settings; `reciprocal` and `levels`, which version 0.1 wrote, are ignored."""
+        """Return the recipe with these settings; `reciprocal` and `levels`, which version 0.1 wrote, are ignored."""
         return cls(**{name: value for name, value in settings.items() if name not in MODEL_OPTIONS})
 
     @classmethod

@@ -60,7 +60,7 @@ class FactSampler:
         return self.facts[rows]
 
     def typical_batch(self) -> Facts:
-        """Return a batch drawn from a generator of its own: what is planned by it is the same in a resumed run."""
+        """Return one batch drawn with a fixed seed, so that what is planned by it is the same in a resumed run."""
         return self.facts[self.draw_order(torch.Generator().manual_seed(0))[: self.batch_size]]
 
 
@@ -128,8 +128,8 @@ def choose_block(
 ) -> int | None:
     """Return how many facts of one time to keep together, by the estimated cost of a batch; None for a random order.
 
-    `times_per_batch` are the numbers of blocks in a batch to choose from, most first. Random draws come from a
-    generator of its own, so that the choice affects no other draw.
+    `times_per_batch` are the numbers of blocks in a batch to choose from, most first. Random draws use a fixed seed, so
+    that the choice affects no other draw.
     """
     generator = torch.Generator().manual_seed(0)
     size = min(batch_size, len(facts))

@@ -202,10 +202,7 @@ def _importance(optuna: Any, study: Any) -> dict[str, float]:
     if len(values) < MIN_IMPORTANCE_VALUES:
         return {}
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-    try:
-        return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
-    except (ValueError, RuntimeError):
-        return {}
+    return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
 
 
 def find_optuna() -> Any:
