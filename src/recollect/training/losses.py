@@ -66,22 +66,19 @@ class _OneVsAll(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, candidates: Tensor, block_losses: _BlockLosses) -> Tensor:
-        needs_grad = any(ctx.needs_input_grad)
         losses: dict[int, list[Tensor]] = {}  # by the first query of a thread's range
         candidate_grads: dict[int, Tensor] = {}
-        query_grad = torch.empty_like(queries) if needs_grad else None
+        query_grad = torch.empty_like(queries)
 
         def run(first: int, last: int) -> None:
             losses[first], candidate_grads[first] = block_losses.run(first, last, query_grad)
 
-        work = (3 if needs_grad else 1) * len(queries) * candidates.numel()
-        parallel_for(run, len(queries), work)
+        parallel_for(run, len(queries), 3 * len(queries) * candidates.numel())
         starts = sorted(losses)  # a fixed order of summation: the same thread count gives the same bits
         candidate_grad = candidate_grads[starts[0]]
         for start in starts[1:]:
             candidate_grad += candidate_grads[start]
-        if query_grad is not None:
-            ctx.save_for_backward(query_grad, candidate_grad)
+        ctx.save_for_backward(query_grad, candidate_grad)
         # summed in double precision on the host: some devices have no float64
         return queries.new_tensor(sum(loss.item() for start in starts for loss in losses[start]))
 
@@ -116,44 +113,35 @@ class _BlockLosses:
         self.log_counts = counts.log()
         self.uniform = smoothing * counts / counts.sum()  # (N,): the share of ε of each candidate
 
-    def run(self, first: int, last: int, query_grad: Tensor | None) -> tuple[list[Tensor], Tensor]:
-        """Return the losses of the blocks of queries [first, last) and the gradient of their sum by candidates.
+    def run(self, first: int, last: int, query_grad: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the losses of the blocks of queries [first, last) and the gradient of their sum by candidates (N, d).
 
-        Fill rows [first, last) of `query_grad` if it is given; without it, no gradient is computed.
+        The gradient by queries is written to rows [first, last) of `query_grad` (Q, d).
         """
         losses = []
-        candidate_grad = torch.zeros_like(self.candidates if query_grad is not None else self.candidates[:0])
+        candidate_grad = torch.zeros_like(self.candidates)
         buffer = self.queries.new_empty(min(self.block_rows, last - first), len(self.candidates))
         for start in range(first, last, self.block_rows):
             stop = min(start + self.block_rows, last)
             queries = self.queries[start:stop]
             logits = torch.addmm(self.log_counts, queries, self.candidates.T, out=buffer[: stop - start])
-            torch.log_softmax(logits, dim=1, out=logits)
-            losses.append(self._loss(logits, start, stop))
-            if query_grad is not None:
-                self._logit_gradient_(logits, start, stop)
-                torch.mm(logits, self.candidates, out=query_grad[start:stop])
-                candidate_grad.addmm_(logits.T, queries)
+            losses.append(self._loss_(logits, start, stop))
+            torch.mm(logits, self.candidates, out=query_grad[start:stop])
+            candidate_grad.addmm_(logits.T, queries)
         return losses, candidate_grad
 
-    def _facts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return row in the block, answer and (1 − ε) w of the facts of queries [start, stop)."""
+    def _loss_(self, logits: Tensor, start: int, stop: int) -> Tensor:
+        """Return the loss of queries [start, stop), and replace their logits (n, N) by its gradient by them."""
         facts = slice(self.offsets[start], self.offsets[stop])
-        return self.query_index[facts] - start, self.answers[facts], (1 - self.smoothing) * self.weights[facts]
-
-    def _loss(self, log_softmax: Tensor, start: int, stop: int) -> Tensor:
-        row, answer, weight = self._facts(start, stop)
-        loss = -((log_softmax[row, answer] - self.log_counts[answer]) * weight).sum()
+        row, answer = self.query_index[facts] - start, self.answers[facts]
+        weights, query_weights = (1 - self.smoothing) * self.weights[facts], self.query_weights[start:stop]
+        log_softmax = torch.log_softmax(logits, dim=1, out=logits)
+        loss = -((log_softmax[row, answer] - self.log_counts[answer]) * weights).sum()
         if self.smoothing:
             mean = log_softmax @ self.uniform - self.log_counts @ self.uniform
-            loss = loss - (mean * self.query_weights[start:stop]).sum()
-        return loss
-
-    def _logit_gradient_(self, log_softmax: Tensor, start: int, stop: int) -> None:
-        """Replace log softmax (n, N) by the gradient of the loss by the logits."""
-        row, answer, weight = self._facts(start, stop)
-        query_weights = self.query_weights[start:stop, None]
-        gradient = log_softmax.exp_().mul_(query_weights)
+            loss = loss - (mean * query_weights).sum()
+        gradient = log_softmax.exp_().mul_(query_weights[:, None])
         if self.smoothing:
-            gradient.sub_(query_weights * self.uniform)
-        gradient.index_put_((row, answer), -weight, accumulate=True)
+            gradient.sub_(query_weights[:, None] * self.uniform)
+        gradient.index_put_((row, answer), -weights, accumulate=True)
+        return loss

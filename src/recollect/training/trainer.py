@@ -120,14 +120,7 @@ class Trainer:
         self.objective.check(model, facts)
         self.generator, self.validate = generator, validate
         self.known = FactIndex(model.normalize(facts), model.sizes)
-        self.sampler = FactSampler(
-            model,
-            facts,
-            batch_size=self.recipe.batch_size,
-            order=self.recipe.order,
-            slots=self.objective.slots,
-            times_per_batch=self.objective.times_per_batch,
-        )
+        self.sampler = FactSampler(model, facts, self.recipe, self.objective)
         typical = self.sampler.typical_batch()
         columns = {slot: model.normalize(typical).column(slot) for slot in model.slots}
         self.counts = distinct_counts(model.equation.terms, columns)
@@ -195,14 +188,14 @@ class Trainer:
         batch = self.objective.sample(self.model, self.model.normalize(facts), self.known, self.generator)
         rows = self.rows.select(batch)
         loss, grads = self.loss_and_gradients(batch, rows)
-        self.smoothness.add_gradient_(grads, facts.t, rows.get("time"))
-        rows_of = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
-        self.optimizer.step({name: (rows_of.get(name), grads[name]) for name in self.parameters})
         if not math.isfinite(loss):
             raise UserError(
                 f"the loss became {loss} in epoch {self.epoch + 1}; "
                 f"lower the learning rate (now {self.recipe.learning_rate:g}) or raise l2"
             )
+        self.smoothness.add_gradient_(grads, facts.t, rows.get("time"))
+        rows_of = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
+        self.optimizer.step({name: (rows_of.get(name), grads[name]) for name in self.parameters})
         return loss
 
     def loss_and_gradients(self, batch: TrainingBatch, rows: Mapping[str, Tensor]) -> tuple[float, dict[str, Tensor]]:
