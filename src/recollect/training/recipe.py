@@ -1,4 +1,4 @@
-"""How to train, as data: named, frozen, and stored with every memory.
+"""Recipes: how to train, as data; named, frozen, and stored with every memory.
 
 Every option is one field of `Recipe`, declared with its help text and its check; the command line, recipe files and
 error messages follow from that declaration.
@@ -244,9 +244,8 @@ class Recipe:
         return kind(**{name: self.filled(name) for name in kind.options()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every setting as JSON would give it back; None if unset."""
-        settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return settings
+        """Return every setting as a JSON value; None if unset."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Recipe:

@@ -93,15 +93,14 @@ class Search:
             study_name="recollect",
             direction="maximize",
             load_if_exists=True,
-            sampler=optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=8),
             pruner=optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
         )
         settings = self._settings()
         if study.user_attrs.get("about", settings) != settings:
             raise UserError(f"{self.folder} holds a search for other data, model, dims or recipe; choose another --out")
         study.set_user_attr("about", settings)
-        if study.get_trials(deepcopy=False):  # with the same seed it would propose again what it proposed before
-            study.sampler.reseed_rng()
+        earlier = len(study.get_trials(deepcopy=False))  # with the same seed, their settings would be proposed again
+        study.sampler = optuna.samplers.TPESampler(seed=self.seed + earlier, n_startup_trials=8)
         if not finished_trials(study):
             study.enqueue_trial({name: getattr(self.recipe, name) for name in self.space()})
         return study
