@@ -131,7 +131,7 @@ class _BlockLosses:
         return losses, candidate_grad
 
     def _loss_(self, logits: Tensor, start: int, stop: int) -> Tensor:
-        """Return the loss of queries [start, stop), and replace their logits (n, N) by its gradient by them."""
+        """Return the loss of queries [start, stop), and overwrite their logits (n, N) with its gradient."""
         facts = slice(self.offsets[start], self.offsets[stop])
         row, answer = self.query_index[facts] - start, self.answers[facts]
         weights, query_weights = (1 - self.smoothing) * self.weights[facts], self.query_weights[start:stop]

@@ -173,6 +173,7 @@ def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, sl
 
 
 def _device(name: str, dtype: torch.dtype) -> torch.device:
+    """Return the device of that name; raise UserError unless it can hold a tensor of the dtype."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device, dtype=dtype).item()

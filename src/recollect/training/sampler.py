@@ -108,7 +108,7 @@ def _shuffle_within(numbers: Tensor, counts: Tensor, generator: torch.Generator)
 
 
 def _cut(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return begin, size and group of pieces of at most `size` that consecutive groups of `counts` are cut into."""
+    """Cut consecutive groups of `counts` elements into pieces of at most `size`; return their begin, size and group."""
     pieces = -(-counts // size)  # of each group; its last one may be smaller
     owner = torch.repeat_interleave(torch.arange(len(counts)), pieces)
     nth = torch.arange(len(owner)) - (pieces.cumsum(0) - pieces)[owner]

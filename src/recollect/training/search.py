@@ -43,7 +43,7 @@ Progress = Callable[[str, float], None]  # (what is being done, share of the tim
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the settings of a recipe; calling it again with the same folder continues the study."""
+    """A search for the settings of a recipe; another one in the same folder continues its study."""
 
     graph: EpisodicGraph
     config: ModelConfig
@@ -196,7 +196,7 @@ def finished_trials(study: Any) -> list[dict[str, Any]]:
 
 
 def _importance(optuna: Any, study: Any) -> dict[str, float]:
-    """Return the share of the variance of results that each option explains; empty if there are too few results."""
+    """Return how much each option decides about a high MRR (PED-ANOVA), sum 1; empty if there are too few results."""
     values = {trial["valid_mrr"] for trial in finished_trials(study)}
     if len(values) < MIN_IMPORTANCE_VALUES:
         return {}

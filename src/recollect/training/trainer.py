@@ -206,6 +206,7 @@ class Trainer:
         return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
 
     def _end_epoch(self) -> Epoch:
+        """Update what is due once per epoch, validate if it is time to, and return the record of the epoch."""
         self.epoch += 1
         self.optimizer.catch_up_()
         if "time" in self.parameters:
