@@ -114,7 +114,7 @@ def our_contender(graph: EpisodicGraph, config: ModelConfig, **options: Any) -> 
     recipe = replace(RECIPES["modern"], epochs=ENDLESS, validate_every=ENDLESS, candidates=512, **options)
     run = TrainingRun(graph.with_splits({"train": graph.split("train")}), config, recipe=recipe)
 
-    return Contender(run.model, (record.epoch for record in run), run.trainer.averaged)
+    return Contender(run.model, (record.epoch for record in run), run.trainer.average.applied)
 
 
 def race_on_icews14(goal: float, turn: float, say: Callable[[str], None]) -> dict[str, Result]:

@@ -11,7 +11,8 @@ from conftest import SIZES, generator, random_facts
 from recollect import Facts, UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOTS
-from recollect.training.negatives import parse_negatives, sample_negatives
+from recollect.training.objectives import sample_negatives
+from recollect.training.recipe import check_negatives
 
 
 def completions(known_rows, fact, slot):
@@ -73,4 +74,4 @@ def test_a_slot_with_one_id_has_no_negatives():
 @pytest.mark.parametrize("text", ["", "s=0", "x=1", "s", "s=-1", "s=one"])
 def test_negatives_that_cannot_be_parsed_are_refused(text):
     with pytest.raises(UserError, match="negatives|unknown slot"):
-        parse_negatives(text)
+        check_negatives(text)

@@ -17,8 +17,7 @@ from recollect.models.tensor_model import TensorModel
 from recollect.models.time_knots import neighbours
 from recollect.models.zoo import MODELS, build_model
 from recollect.training.losses import logistic
-from recollect.training.negatives import sample_negatives
-from recollect.training.objectives import OBJECTIVES, OneVsAll, sample_entities
+from recollect.training.objectives import OBJECTIVES, OneVsAll, sample_entities, sample_negatives
 from recollect.training.recipe import LOSSES
 from recollect.training.trainer import Epoch, Trainer
 

@@ -63,6 +63,13 @@ def test_a_search_continues_the_study_of_its_folder(small_world, tmp_path):
         search_in(tmp_path, small_world, dim=4).run(60)
 
 
+def test_a_search_leaves_the_log_level_of_optuna_as_it_was(small_world, tmp_path):
+    optuna = pytest.importorskip("optuna")
+    before = optuna.logging.get_verbosity()
+    search_in(tmp_path, small_world).run(60, runs=1)
+    assert optuna.logging.get_verbosity() == before
+
+
 def test_an_interrupted_search_writes_what_it_has_found(small_world, tmp_path):
     def interrupt_second(label: str, _share: float) -> None:
         if label.startswith("run 2"):

@@ -311,6 +311,16 @@ def test_training_leaves_pytorchs_threads_as_they_were():
         torch.set_num_threads(before)
 
 
+def test_a_loss_that_is_not_finite_changes_no_weights():
+    trainer = many_times()
+    with torch.no_grad():
+        trainer.model.entity.fill_(float("nan"))
+    before = trainer.model.time.detach().clone()
+    with pytest.raises(UserError, match="the loss became nan in epoch 1"):
+        next(iter(trainer))
+    assert torch.equal(trainer.model.time, before)
+
+
 def test_no_facts_are_refused():
     with pytest.raises(UserError, match="there are no training facts; give a graph with a non-empty train split"):
         Trainer(random_model("distmult", "episodic", 2), Facts.of([]), Recipe(), generator=generator())

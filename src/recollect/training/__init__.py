@@ -1,1 +1,1 @@
-"""Train a model: recipe, objectives, negatives, sampler, row selection, trainer, run, callbacks, search."""
+"""Train a model: recipes, losses, objectives, sampler, row selection, trainer, runs, callbacks, auto, search."""

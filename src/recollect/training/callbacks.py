@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from recollect.errors import UserError
+from recollect.errors import import_extra
 from recollect.training.trainer import Epoch, Step
 
 
@@ -26,7 +26,12 @@ class TensorBoardCallback:
 
     def __init__(self, folder: str | Path, writer: Any = None) -> None:
         """Write to `folder`, or to a given `SummaryWriter`."""
-        self.writer = _summary_writer(folder) if writer is None else writer
+        if writer is None:
+            module = import_extra(
+                "torch.utils.tensorboard", "tensorboard", needed_by="TensorBoardCallback", extra="tensorboard"
+            )
+            writer = module.SummaryWriter(str(folder))
+        self.writer = writer
         self.steps = 0
 
     def on_record(self, record: Step | Epoch) -> None:
@@ -48,7 +53,7 @@ class MLflowCallback:
 
     def __init__(self, client: Any = None) -> None:
         """Log with the module `mlflow`, or with anything that has its `log_metrics`."""
-        self.client = _mlflow() if client is None else client
+        self.client = client or import_extra("mlflow", "mlflow", needed_by="MLflowCallback", extra="mlflow")
 
     def on_record(self, record: Step | Epoch) -> None:
         if isinstance(record, Epoch):
@@ -56,28 +61,8 @@ class MLflowCallback:
 
 
 def _metrics(record: Epoch) -> dict[str, float]:
-    """Return the figures of an epoch by name."""
+    """Return the loss and, if it was measured, the validation MRR of an epoch."""
     metrics = {"loss": record.loss}
     if record.mrr is not None:
         metrics["valid_mrr"] = record.mrr
     return metrics
-
-
-def _summary_writer(folder: str | Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UserError(
-            "TensorBoardCallback needs tensorboard, which is not installed; pip install 'recollect[tensorboard]'"
-        ) from error
-    return SummaryWriter(str(folder))
-
-
-def _mlflow() -> Any:
-    try:
-        import mlflow
-    except ImportError as error:
-        raise UserError(
-            "MLflowCallback needs mlflow, which is not installed; pip install 'recollect[mlflow]'"
-        ) from error
-    return mlflow

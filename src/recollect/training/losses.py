@@ -56,52 +56,37 @@ def one_vs_all(
     """
     weights = torch.ones_like(answers, dtype=queries.dtype) if weights is None else weights.to(queries.dtype)
     counts = queries.new_ones(len(candidates)) if counts is None else counts.to(queries)
-    rows = max(1, block_bytes // (len(candidates) * queries.itemsize))
-    return _OneVsAll.apply(queries, candidates, query_index, answers, weights, counts, smoothing, rows)
+    detached = queries.detach(), candidates.detach()
+    block_losses = _BlockLosses(*detached, query_index, answers, weights, counts, smoothing, block_bytes)
+    return _OneVsAll.apply(queries, candidates, block_losses)
 
 
 class _OneVsAll(torch.autograd.Function):
     """Cross entropy whose gradients are computed together with the loss, block by block."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        queries: Tensor,
-        candidates: Tensor,
-        query_index: Tensor,
-        answers: Tensor,
-        weights: Tensor,
-        counts: Tensor,
-        smoothing: float,
-        rows: int,
-    ) -> Tensor:
-        block_losses = _BlockLosses(
-            queries.detach(), candidates.detach(), query_index, answers, weights, counts, smoothing
-        )
-        needs_grad = any(ctx.needs_input_grad[:2])
-        losses: dict[int, Tensor] = {}  # by the first query of a thread's range
+    def forward(ctx: Any, queries: Tensor, candidates: Tensor, block_losses: _BlockLosses) -> Tensor:
+        losses: dict[int, list[Tensor]] = {}  # by the first query of a thread's range
         candidate_grads: dict[int, Tensor] = {}
-        query_grad = torch.empty_like(block_losses.queries) if needs_grad else None
+        query_grad = torch.empty_like(queries)
 
         def run(first: int, last: int) -> None:
-            losses[first], candidate_grads[first] = block_losses.run(first, last, rows, query_grad)
+            losses[first], candidate_grads[first] = block_losses.run(first, last, query_grad)
 
-        work = (3 if needs_grad else 1) * len(queries) * candidates.numel()
-        parallel_for(run, len(queries), work)
+        parallel_for(run, len(queries), 3 * len(queries) * candidates.numel())
         starts = sorted(losses)  # a fixed order of summation: the same thread count gives the same bits
-        loss, candidate_grad = losses[starts[0]], candidate_grads[starts[0]]
+        candidate_grad = candidate_grads[starts[0]]
         for start in starts[1:]:
-            loss = loss + losses[start]
             candidate_grad += candidate_grads[start]
-        if query_grad is not None:
-            ctx.save_for_backward(query_grad, candidate_grad)
-        return loss.to(queries.dtype)
+        ctx.save_for_backward(query_grad, candidate_grad)
+        # summed in double precision on the host: some devices have no float64
+        return queries.new_tensor(sum(loss.item() for start in starts for loss in losses[start]))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query_grad, candidate_grad = ctx.saved_tensors
-        return grad * query_grad, grad * candidate_grad, None, None, None, None, None, None
+        return grad * query_grad, grad * candidate_grad, None
 
 
 class _BlockLosses:
@@ -116,8 +101,10 @@ class _BlockLosses:
         weights: Tensor,
         counts: Tensor,
         smoothing: float,
+        block_bytes: int,
     ) -> None:
         self.queries, self.candidates, self.smoothing = queries, candidates, smoothing
+        self.block_rows = max(1, block_bytes // (len(candidates) * queries.itemsize))
         order = query_index.argsort(stable=True)
         self.query_index, self.answers, self.weights = query_index[order], answers[order], weights[order]
         every_query = torch.arange(len(queries) + 1, device=query_index.device)
@@ -126,41 +113,35 @@ class _BlockLosses:
         self.log_counts = counts.log()
         self.uniform = smoothing * counts / counts.sum()  # (N,): the share of ε of each candidate
 
-    def run(self, first: int, last: int, rows: int, query_grad: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the loss of queries [first, last) and its gradient by candidates; fill `query_grad` if given."""
-        loss = self.queries.new_zeros((), dtype=torch.float64)
-        candidate_grad = torch.zeros_like(self.candidates if query_grad is not None else self.candidates[:0])
-        buffer = self.queries.new_empty(min(rows, last - first), len(self.candidates))
-        for start in range(first, last, rows):
-            stop = min(start + rows, last)
+    def run(self, first: int, last: int, query_grad: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the losses of the blocks of queries [first, last) and the gradient of their sum by candidates (N, d).
+
+        The gradient by queries is written to rows [first, last) of `query_grad` (Q, d).
+        """
+        losses = []
+        candidate_grad = torch.zeros_like(self.candidates)
+        buffer = self.queries.new_empty(min(self.block_rows, last - first), len(self.candidates))
+        for start in range(first, last, self.block_rows):
+            stop = min(start + self.block_rows, last)
             queries = self.queries[start:stop]
             logits = torch.addmm(self.log_counts, queries, self.candidates.T, out=buffer[: stop - start])
-            torch.log_softmax(logits, dim=1, out=logits)
-            loss += self._loss(logits, start, stop)
-            if query_grad is not None:
-                self._logit_gradient_(logits, start, stop)
-                torch.mm(logits, self.candidates, out=query_grad[start:stop])
-                candidate_grad.addmm_(logits.T, queries)
-        return loss, candidate_grad
+            losses.append(self._loss_(logits, start, stop))
+            torch.mm(logits, self.candidates, out=query_grad[start:stop])
+            candidate_grad.addmm_(logits.T, queries)
+        return losses, candidate_grad
 
-    def _facts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return row in the block, answer and (1 − ε) w of the facts of queries [start, stop)."""
+    def _loss_(self, logits: Tensor, start: int, stop: int) -> Tensor:
+        """Return the loss of queries [start, stop), and overwrite their logits (n, N) with its gradient."""
         facts = slice(self.offsets[start], self.offsets[stop])
-        return self.query_index[facts] - start, self.answers[facts], (1 - self.smoothing) * self.weights[facts]
-
-    def _loss(self, log_softmax: Tensor, start: int, stop: int) -> Tensor:
-        row, answer, weight = self._facts(start, stop)
-        loss = -((log_softmax[row, answer] - self.log_counts[answer]) * weight).sum()
+        row, answer = self.query_index[facts] - start, self.answers[facts]
+        weights, query_weights = (1 - self.smoothing) * self.weights[facts], self.query_weights[start:stop]
+        log_softmax = torch.log_softmax(logits, dim=1, out=logits)
+        loss = -((log_softmax[row, answer] - self.log_counts[answer]) * weights).sum()
         if self.smoothing:
             mean = log_softmax @ self.uniform - self.log_counts @ self.uniform
-            loss = loss - (mean * self.query_weights[start:stop]).sum()
-        return loss
-
-    def _logit_gradient_(self, log_softmax: Tensor, start: int, stop: int) -> None:
-        """Replace log softmax (n, N) by the gradient of the loss by the logits."""
-        row, answer, weight = self._facts(start, stop)
-        query_weights = self.query_weights[start:stop, None]
-        gradient = log_softmax.exp_().mul_(query_weights)
+            loss = loss - (mean * query_weights).sum()
+        gradient = log_softmax.exp_().mul_(query_weights[:, None])
         if self.smoothing:
-            gradient.sub_(query_weights * self.uniform)
-        gradient.index_put_((row, answer), -weight, accumulate=True)
+            gradient.sub_(query_weights[:, None] * self.uniform)
+        gradient.index_put_((row, answer), -weights, accumulate=True)
+        return loss

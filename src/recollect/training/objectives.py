@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,15 +18,11 @@ from torch.nn import functional
 
 from recollect.engine import combinations, gather
 from recollect.errors import UserError
-from recollect.graph.fact_index import FactIndex
+from recollect.graph.fact_index import FactIndex, draw_other
 from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, encode, is_sorted, stable_sort
 from recollect.models.regularizers import embedding_norms
 from recollect.models.tensor_model import TensorModel
 from recollect.training.losses import logistic, one_vs_all, ranking
-from recollect.training.negatives import sample_negatives
-
-if TYPE_CHECKING:
-    from recollect.training.recipe import Recipe
 
 MAX_TIME_ELEMENTS = 2**24  # of a larger table of times (64 MiB), only the times of a batch are candidates
 
@@ -43,22 +39,28 @@ class TrainingBatch:
 
 
 class Objective(ABC):
-    """The loss of a batch, and what it needs from sampling and from the model."""
+    """The loss of a batch, and what it needs from sampling and from the model.
+
+    An objective is a dataclass; its fields are set from the fields of a recipe that have the same names.
+    """
 
     name: ClassVar[str]
-    options: ClassVar[tuple[str, ...]]  # fields of a recipe that other objectives may ignore
-    time_levels: ClassVar[tuple[int, ...]] = (1,)  # what a model learned by it has, unless chosen otherwise
+    time_levels: ClassVar[tuple[int, ...]] = (1,)  # default of the models that are trained by it
     times_per_batch: ClassVar[tuple[int, ...]] = (64, 32, 16)  # choices of `sampler.choose_block`, most first;
     # with fewer distinct times in a batch, validation MRR suffers
     accepts_false_facts: ClassVar[bool] = False
 
-    slots: str  # slots whose queries it needs
     negatives: Mapping[str, int]  # ids sampled per fact, by slot
 
     @classmethod
+    def options(cls) -> list[str]:
+        """Return the names of the recipe's fields that it uses."""
+        return [option.name for option in fields(cls) if option.init]  # type: ignore[arg-type]
+
+    @property
     @abstractmethod
-    def from_recipe(cls, recipe: Recipe) -> Self:
-        """Return the objective with the settings of a recipe."""
+    def slots(self) -> str:
+        """Return the slots whose queries it needs."""
 
     @property
     def is_symmetric(self) -> bool:
@@ -99,12 +101,16 @@ class Objective(ABC):
         """Return the summed loss of a batch; `counts` are the distinct combinations of slots in a typical batch."""
 
 
+@dataclass
 class NegativeSampling(Objective):
     """Compare each fact with negatives that differ from it in one slot."""
 
-    def __init__(self, negatives: Mapping[str, int], *, avoid_known: bool = False) -> None:
-        self.negatives, self.avoid_known = dict(negatives), avoid_known
-        self.slots = "".join(negatives)
+    negatives: Mapping[str, int]
+    avoid_known: bool = False
+
+    @property
+    def slots(self) -> str:
+        return "".join(self.negatives)
 
     def sample(self, model: TensorModel, facts: Facts, known: FactIndex, generator: torch.Generator) -> TrainingBatch:
         negatives = {}
@@ -121,12 +127,33 @@ class NegativeSampling(Objective):
     ) -> Tensor:
         true, false = model.score_with_negatives(batch.facts, batch.negatives, counts)
         facts = batch.facts.to(model.device)
-        losses = self.fact_losses(true, false, facts)
-        return (losses if facts.weight is None else losses * facts.weight).sum()
+        return (self.fact_losses(true, false, facts) * _weights(facts, true.dtype)).sum()
 
     @abstractmethod
     def fact_losses(self, true: Tensor, false: Tensor, facts: Facts) -> Tensor:
         """Return the loss of each fact from θ of facts (B,) and of their negatives (B, K): (B,)."""
+
+
+def sample_negatives(
+    facts: Facts, slot: str, count: int, *, known: FactIndex, generator: torch.Generator, avoid_known: bool = False
+) -> Tensor:
+    """Return ids (B, count) that replace `slot` of each fact, never its own id.
+
+    With `avoid_known`, no id completes a known fact.
+    """
+    if known.size(slot) < 2:
+        raise UserError(f"cannot corrupt the {SLOT_NAMES[slot]}: this graph has only one; set its negatives to 0")
+    if avoid_known:
+        return known.draw_unknown(facts, slot, count, generator)
+    fraction = torch.rand(len(facts), count, dtype=torch.float64, generator=generator)
+    return draw_other(facts, slot, known.size(slot), fraction)
+
+
+def _weights(facts: Facts, dtype: torch.dtype) -> Tensor:
+    """Return the weight of each fact, 1 by default: (B,)."""
+    if facts.weight is None:
+        return torch.ones(len(facts), dtype=dtype, device=facts.ids.device)
+    return facts.weight.to(dtype)
 
 
 def _sort_by_matrix(
@@ -145,68 +172,43 @@ class LogisticLoss(NegativeSampling):
     """Σ log(1 + exp(−yθ)): the paper's loss; facts valued False are learned as y = −1."""
 
     name = "logistic"
-    options = ("negatives", "avoid_known")
     accepts_false_facts = True
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> Self:
-        return cls(recipe.negatives, avoid_known=recipe.avoid_known)
 
     def fact_losses(self, true: Tensor, false: Tensor, facts: Facts) -> Tensor:
         return logistic(true, false, facts.value)
 
 
+@dataclass
 class MarginRankingLoss(NegativeSampling):
     """Σ max(0, γ + σ(θ⁻) − σ(θ⁺))."""
 
     name = "ranking"
-    options = ("margin", "sigmoid", "negatives", "avoid_known")
 
-    def __init__(
-        self, negatives: Mapping[str, int], *, avoid_known: bool = False, margin: float = 1.0, sigmoid: bool = True
-    ) -> None:
-        super().__init__(negatives, avoid_known=avoid_known)
-        self.margin, self.sigmoid = margin, sigmoid
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> Self:
-        return cls(recipe.negatives, avoid_known=recipe.avoid_known, margin=recipe.margin, sigmoid=recipe.sigmoid)
+    margin: float = 1.0
+    sigmoid: bool = True
 
     def fact_losses(self, true: Tensor, false: Tensor, facts: Facts) -> Tensor:
         return ranking(true, false, margin=self.margin, sigmoid=self.sigmoid)
 
 
+@dataclass
 class OneVsAll(Objective):
     """Cross entropy of each predicted slot against all candidates, or entities sampled for the batch."""
 
     name = "one-vs-all"
-    options = ("predict", "candidates", "penalty", "dropout", "label_smoothing")
     time_levels = (1, 5, 25)
     times_per_batch = (*Objective.times_per_batch, 8, 4)  # fewer suffice: every fact is compared with all candidates
 
-    def __init__(
-        self,
-        predict: Mapping[str, float],
-        *,
-        candidates: int = 0,
-        penalty: float = 0.0,
-        dropout: float = 0.0,
-        label_smoothing: float = 0.0,
-    ) -> None:
-        """`predict` weights the slots; the others are the fields of a recipe of the same names."""
-        self.predict, self.candidates, self.negatives = dict(predict), candidates, {}
-        self.penalty, self.dropout, self.label_smoothing = penalty, dropout, label_smoothing
-        self.slots = "".join(predict)
+    predict: Mapping[str, float]  # slot -> weight
+    candidates: int = 0
+    penalty: float = 0.0
+    dropout: float = 0.0
+    label_smoothing: float = 0.0
+    negatives: Mapping[str, int] = field(default_factory=dict, init=False)
 
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> Self:
-        return cls(
-            recipe.filled("predict"),
-            candidates=recipe.candidates,
-            penalty=recipe.filled("penalty"),
-            dropout=recipe.filled("dropout"),
-            label_smoothing=recipe.filled("label_smoothing"),
-        )
+    @property
+    def slots(self) -> str:
+        return "".join(self.predict)
 
     @property
     def is_symmetric(self) -> bool:
@@ -228,24 +230,25 @@ class OneVsAll(Objective):
         return any(KINDS[slot] == kind for slot in self.predict)
 
     def sample(self, model: TensorModel, facts: Facts, known: FactIndex, generator: torch.Generator) -> TrainingBatch:
-        both = Facts.concat([facts, model.inverse(facts)]) if model.config.reciprocal else facts
-        batch = TrainingBatch(both, len(facts))
+        count = len(facts)
+        if model.config.reciprocal:
+            facts = Facts.concat([facts, model.inverse(facts)])
         if not self.samples_entities(model):
-            return batch
-        in_batch = torch.cat([both.s, both.o])
+            return TrainingBatch(facts, count)
+        in_batch = torch.cat([facts.s, facts.o])
         ids, counts = sample_entities(len(model.entity), in_batch, self.candidates, generator)
-        return replace(batch, entities=ids, entity_counts=counts)
+        return TrainingBatch(facts, count, entities=ids, entity_counts=counts)
 
     def loss(
         self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
     ) -> Tensor:
         reciprocal = model.config.reciprocal
-        both = batch.facts.to(model.device)
+        all_facts = batch.facts.to(model.device)
         losses = []
         for slot, weight in self.predict.items():
             if reciprocal and slot == "s":
                 continue  # predicted as objects of the inverse facts
-            facts = both if reciprocal and slot == "o" else both[: batch.count]
+            facts = all_facts if reciprocal and slot == "o" else all_facts[: batch.count]
             entity_counts = batch.entity_counts if KINDS[slot] == "entity" else None
             losses.append(weight * self._slot_loss(model, facts, slot, entity_counts, generator))
         return torch.stack(losses).sum()
@@ -257,11 +260,11 @@ class OneVsAll(Objective):
         ids = {other: facts.column(other) for other in model.equation.slots if other != slot}
         shared = combinations(ids, "".join(other for other in ORDER if other in ids))
         distinct = facts[shared.first]
-        answers, weights = facts.column(slot), facts.weight
+        answers, weights = facts.column(slot), _weights(facts, model.dtype)
         if model.has_matrix_rows(slot):
             logits = gather(model.score_against(distinct, slot), shared.index)
             losses = functional.cross_entropy(logits, answers, reduction="none", label_smoothing=self.label_smoothing)
-            return (losses if weights is None else losses * weights).sum()
+            return (losses * weights).sum()
         contracted = model.batch(distinct)
         queries, candidates = contracted.query(slot), model.candidates(slot)
         assert candidates is not None
@@ -275,8 +278,7 @@ class OneVsAll(Objective):
             smoothing=self.label_smoothing,
         )
         if self.penalty and KINDS[slot] == "entity":
-            weights = torch.ones_like(answers, dtype=queries.dtype) if weights is None else weights.to(queries.dtype)
-            query_weights = queries.new_zeros(len(queries)).index_add_(0, shared.index, weights)
+            query_weights = weights.new_zeros(len(queries)).index_add_(0, shared.index, weights)
             query_norms, answer_norms = embedding_norms(contracted, slot, queries, answers)
             loss = loss + self.penalty * ((query_weights * query_norms).sum() + (weights * answer_norms).sum())
         return loss
@@ -285,8 +287,8 @@ class OneVsAll(Objective):
         """Return queries with a share of their elements set to 0, the others scaled up to keep the mean."""
         if not self.dropout:
             return queries
-        kept = torch.rand(queries.shape, generator=generator, dtype=queries.dtype) >= self.dropout
-        return queries * (kept.to(queries) / (1 - self.dropout))
+        mask = torch.rand(queries.shape, generator=generator, dtype=queries.dtype) >= self.dropout
+        return queries * (mask.to(queries) / (1 - self.dropout))
 
 
 def sample_entities(count: int, in_batch: Tensor, sampled: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

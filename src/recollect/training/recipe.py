@@ -1,7 +1,7 @@
-"""How to train, as data: named, frozen, and stored with every memory.
+"""Recipes: how to train, as data; named, frozen, and stored with every memory.
 
-Every option is one field of `Recipe`, declared with its help text, its check and how it is read from text; the command
-line, recipe files and error messages follow from that declaration.
+Every option is one field of `Recipe`, declared with its help text and its check; the command line, recipe files and
+error messages follow from that declaration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 from recollect.engine import OPTIMIZERS
 from recollect.errors import UserError
 from recollect.graph.facts import SLOTS, parse_slot, parse_slots
-from recollect.training.negatives import check_negatives, is_count, parse_negatives
 from recollect.training.objectives import OBJECTIVES, Objective
 
 ORDERS = ("auto", "random", "blocks")
@@ -24,9 +23,9 @@ LOSSES = tuple(OBJECTIVES)
 MODEL_OPTIONS = ("reciprocal", "levels")  # fields of version 0.1's recipe that are now options of a model
 
 
-def _option(default: Any, help: str, check: Callable[[str, Any], Any], parse: Callable[[str], Any]) -> Any:
-    """Declare a field; `check(name, value)` returns the value or raises UserError, `parse` reads it from text."""
-    metadata = {"help": help, "check": check, "parse": parse}
+def _option(default: Any, help: str, check: Callable[[str, Any], Any]) -> Any:
+    """Declare a field; `check(name, value)` returns the value or raises UserError."""
+    metadata = {"help": help, "check": check}
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -40,25 +39,24 @@ def _number(
     def check(name: str, value: Any) -> float | None:
         if value is None and optional:
             return None
-        valid = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not valid or value < 0 or (positive and value == 0):
+        if not _is_number(value) or value < 0 or (positive and value == 0):
             raise UserError(f"{name} must be a number {'above 0' if positive else 'from 0'}; got {value!r}")
         if value >= below:
             raise UserError(f"{name} must be a number below {below:g}; got {value}")
         return value
 
-    return _option(default, help, check, _parse_number)
+    return _option(default, help, check)
 
 
 def _count(default: int, help: str, *, minimum: int = 1, note: str = "") -> Any:
     """Declare a whole number."""
 
     def check(name: str, value: Any) -> int:
-        if not is_count(value) or value < minimum:
+        if not _is_count(value) or value < minimum:
             raise UserError(f"{name} must be a whole number from {minimum}{note}; got {value}")
         return int(value)
 
-    return _option(default, help, check, _parse_number)
+    return _option(default, help, check)
 
 
 def _flag(default: bool, help: str) -> Any:
@@ -69,22 +67,37 @@ def _flag(default: bool, help: str) -> Any:
             raise UserError(f"{name} must be true or false; got {value!r}")
         return value
 
-    return _option(default, help, check, lambda text: {"true": True, "false": False}.get(text.lower(), text))
+    return _option(default, help, check)
 
 
 def _choice(default: str, help: str, choices: Sequence[str]) -> Any:
-    """Declare one of some names."""
+    """Declare one of several names."""
 
     def check(name: str, value: Any) -> str:
         if value not in choices:
             raise UserError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
         return str(value)
 
-    return _option(default, f"{help}: {', '.join(choices)}.", check, str)
+    return _option(default, f"{help}: {', '.join(choices)}.", check)
 
 
-def _parse_number(text: str) -> Any:
-    """Return a whole number or a float; text that is neither is returned as it is, for the check to refuse."""
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _parse_value(text: str) -> Any:
+    """Return the number, boolean or None that a text denotes; any other text as it is.
+
+    >>> [_parse_value(text) for text in ("20", "1e-3", "True", "none", "s=1,o=1")]
+    [20, 0.001, True, None, 's=1,o=1']
+    """
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)
@@ -93,16 +106,43 @@ def _parse_number(text: str) -> Any:
     return text
 
 
+def check_negatives(counts: Mapping[str, int] | str) -> dict[str, int]:
+    """Return the number of negatives per fact of each slot that has any, in the order s p o t, which draws follow.
+
+    >>> check_negatives("s=1,o=1"), check_negatives({"object": 3, "time": 2, "p": 0})
+    ({'s': 1, 'o': 1}, {'o': 3, 't': 2})
+    """
+    if isinstance(counts, str):
+        counts = _parse_counts(counts)
+    if not isinstance(counts, Mapping) or not all(map(_is_count, counts.values())):
+        raise UserError(f"cannot read negatives {counts!r}; give slots whole numbers from 0, like s=1,o=1")
+    by_slot = {parse_slot(slot): count for slot, count in counts.items()}
+    if not any(by_slot.values()):
+        raise UserError(f"negatives {dict(counts)} corrupt nothing; give at least one slot a count, like s=1,o=1")
+    return {slot: by_slot[slot] for slot in SLOTS if by_slot.get(slot)}
+
+
+def _parse_counts(text: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for word in filter(None, text.replace(" ", "").split(",")):
+        name, _, count = word.partition("=")
+        if not count.isdecimal():
+            raise UserError(f"cannot read negatives {word!r} in {text!r}; write slot=count, like s=1,o=1")
+        counts[name] = int(count)
+    return counts
+
+
 def check_predict(predict: Mapping[str, float] | str) -> dict[str, float]:
     """Return slots and their weights, in the order s p o t, from letters, words or text like s=1,o=1,t=0.1.
 
     >>> check_predict("so"), check_predict("s=1,o=1,time=0.1")
     ({'s': 1.0, 'o': 1.0}, {'s': 1.0, 'o': 1.0, 't': 0.1})
     """
+    given = predict
     if isinstance(predict, str):
-        predict = _parse_predict(predict)
+        predict = _parse_weights(predict)
     if not isinstance(predict, Mapping) or not all(isinstance(weight, int | float) for weight in predict.values()):
-        raise UserError(f"cannot read predict {predict!r}; write it like so or s=1,o=1,t=0.1")
+        raise UserError(f"cannot read predict {given!r}; write it like so or s=1,o=1,t=0.1")
     weights = {parse_slot(slot): float(weight) for slot, weight in predict.items()}
     if any(not (math.isfinite(weight) and weight >= 0) for weight in weights.values()):
         raise UserError(f"one-vs-all weighs its slots by numbers from 0; got {predict}")
@@ -111,14 +151,11 @@ def check_predict(predict: Mapping[str, float] | str) -> dict[str, float]:
     return {slot: weights[slot] for slot in SLOTS if weights.get(slot)}
 
 
-def _parse_predict(text: str) -> dict[str, float]:
+def _parse_weights(text: str) -> dict[str, Any]:
     if "=" not in text:
         return dict.fromkeys(parse_slots(text), 1.0)
     words = [word.partition("=") for word in text.replace(" ", "").split(",")]
-    try:
-        return {slot: float(weight) for slot, _, weight in words}
-    except ValueError:
-        raise UserError(f"cannot read predict {text!r}; write it like so or s=1,o=1,t=0.1") from None
+    return {slot: _parse_value(weight) for slot, _, weight in words}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +180,11 @@ class Recipe:
         {"s": 1, "o": 1},
         "Negatives per fact and slot, like s=1,o=1.",
         lambda name, value: check_negatives(value),
-        parse_negatives,
     )
     predict: Mapping[str, float] | None = _option(
         {"s": 1.0, "o": 1.0},
         "Slots that one-vs-all predicts and their weights, like s=1,p=0.25,o=1.",
         lambda name, value: None if value is None else check_predict(value),
-        check_predict,
     )
     candidates: int = _count(
         0,
@@ -205,21 +240,21 @@ class Recipe:
 
     def objective(self) -> Objective:
         """Return the objective with this recipe's settings; the recipe must be filled by `for_model`."""
-        return OBJECTIVES[self.loss].from_recipe(self)
+        kind = OBJECTIVES[self.loss]
+        return kind(**{name: self.filled(name) for name in kind.options()})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every setting as JSON would give it back; None if unset."""
-        settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return settings
+        """Return every setting as a JSON value; None if unset."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe of some settings; `reciprocal` and `levels`, which version 0.1 wrote, are ignored."""
+        """Return the recipe with these settings; `reciprocal` and `levels`, which version 0.1 wrote, are ignored."""
         return cls(**{name: value for name, value in settings.items() if name not in MODEL_OPTIONS})
 
     @classmethod
     def parse_option(cls, name: str, text: str) -> Any:
-        """Return the value of one field from text; "none" leaves to the model what may be left to it.
+        """Return the value of one field from text; "none" leaves the field unset, to be chosen by the model.
 
         >>> Recipe.parse_option("epochs", "20"), Recipe.parse_option("predict", "s=1,o=1")
         (20, {'s': 1.0, 'o': 1.0})
@@ -227,15 +262,13 @@ class Recipe:
         declared = {each.name: each for each in fields(cls)}
         if name not in declared:
             raise UserError(f"unknown recipe option {name!r}; choose one of {', '.join(declared)}")
-        metadata = declared[name].metadata
-        return metadata["check"](name, None if text.lower() == "none" else metadata["parse"](text))
+        return declared[name].metadata["check"](name, _parse_value(text))
 
 
-# which losses use an option, for the options that not all losses use
-USED_BY: dict[str, tuple[str, ...]] = {
-    name: tuple(loss for loss, objective in OBJECTIVES.items() if name in objective.options)
-    for name in dict.fromkeys(option for objective in OBJECTIVES.values() for option in objective.options)
-}
+USED_BY: dict[str, tuple[str, ...]] = {}  # for the options that not all losses use: the losses that do
+for _loss, _objective in OBJECTIVES.items():
+    for _name in _objective.options():
+        USED_BY[_name] = (*USED_BY.get(_name, ()), _loss)
 
 # Values of unset fields, chosen on the validation split of ICEWS14 (docs/recipes.md). Models whose θ is a sum over one
 # axis have fewer parameters to regularize.

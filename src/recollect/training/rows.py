@@ -91,10 +91,10 @@ def touched_rows(model: TensorModel, kind: str, facts: Facts, negatives: Mapping
 def _renumber(model: TensorModel, ids: Mapping[str, Tensor], batch: TrainingBatch) -> TrainingBatch:
     """Return the batch with each id replaced by its position among the ids of its kind."""
     facts, negatives = batch.facts, dict(batch.negatives)
-    for kind, kept in ids.items():
+    for kind, selected in ids.items():
         slots = _slots_of(model, kind)
         position = np.empty(model.id_count(slots[0]), dtype=np.int64)
-        position[kept.numpy()] = np.arange(len(kept))
+        position[selected.numpy()] = np.arange(len(selected))
         for slot in slots:
             facts = facts.with_slot(slot, torch.from_numpy(position[facts.column(slot).numpy()]))
             if slot in negatives:

@@ -47,7 +47,7 @@ class TrainingRun:
     ) -> None:
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
-        check_fits(config, graph.sizes, self.recipe)
+        check_fits(config, graph.sizes, self.recipe)  # before any memory is allocated
         self.history: list[Epoch] = []
         generator = seeded(seed)
         self.model = build_model(config, graph.sizes, device=_device(device, config.torch_dtype), generator=generator)
@@ -92,7 +92,7 @@ class TrainingRun:
                 )
 
     def _settings(self) -> dict[str, Any]:
-        """Return what a checkpoint must agree in, by the names of version 0.1."""
+        """Return the settings that a resumed run must share with its checkpoint, by the names of version 0.1."""
         config = self.model.config
         settings = {**config.to_dict(), "reciprocal": config.reciprocal}
         if "t" in self.model.slots:
@@ -104,15 +104,6 @@ class TrainingRun:
         self.trainer.finish_()
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
             raise UserError("the weights are no longer finite numbers; train again with a lower learning rate")
-        calibration = UNCALIBRATED
-        if self.valid is not None:
-            calibration = calibrate(
-                self.model,
-                self.model.normalize(self.valid),
-                known=known_cells(self.model, self.known),
-                slots=self.model.slots,
-                generator=seeded(self.seed),
-            )
         about = {
             "recipe": self.recipe.to_dict(),
             "seed": self.seed,
@@ -123,7 +114,17 @@ class TrainingRun:
                 "history": [asdict(record) for record in self.history],
             },
         }
-        return self.model, calibration, about
+        return self.model, self._calibration(), about
+
+    def _calibration(self) -> Calibration:
+        """Return the calibration on the validation split; a semantic model tells facts apart without their times."""
+        if self.valid is None:
+            return UNCALIBRATED
+        model, known = self.model, self.known
+        if "t" not in model.slots:
+            known = FactIndex(model.normalize(known.facts), known.sizes)
+        facts, generator = model.normalize(self.valid), seeded(self.seed)
+        return calibrate(model, facts, known=known, slots=model.slots, generator=generator)
 
     def _validate(self) -> float:
         """Return the filtered MRR of the validation facts' subjects and objects."""
@@ -132,20 +133,14 @@ class TrainingRun:
         return summarise(rankings)["mrr"]
 
 
-def known_cells(model: TensorModel, known: FactIndex) -> FactIndex:
-    """Return the known facts as the model distinguishes them: without times for a semantic model."""
-    facts = model.normalize(known.facts)
-    return known if facts is known.facts else FactIndex(facts, known.sizes)
-
-
 def training_bytes(config: ModelConfig, sizes: Mapping[str, int]) -> int:
     """Return the bytes of the weights and their copies while training."""
     return WEIGHT_COPIES * parameter_count(config, sizes) * config.torch_dtype.itemsize
 
 
 def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> None:
-    """Raise UserError, before any memory is allocated, if the model and its batches do not fit in memory."""
-    objective = recipe.for_model(config.model).objective()
+    """Raise UserError if the model and its batches do not fit in the free memory."""
+    objective = recipe.objective()
     weights = training_bytes(config, sizes)
     columns = sum(1 + count for count in objective.negatives.values())  # scores per fact
     elements = batch_elements(config, sizes, recipe.batch_size, objective.slots) + recipe.batch_size * columns
@@ -178,6 +173,7 @@ def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, sl
 
 
 def _device(name: str, dtype: torch.dtype) -> torch.device:
+    """Return the device of that name; raise UserError unless it can hold a tensor of the dtype."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device, dtype=dtype).item()

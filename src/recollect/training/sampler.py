@@ -15,6 +15,8 @@ from torch import Tensor
 
 from recollect.graph.facts import ORDER, Facts, concat_ranges, encode, is_sorted, stable_sort
 from recollect.models.tensor_model import TensorModel
+from recollect.training.objectives import Objective
+from recollect.training.recipe import Recipe
 
 GROUP = 4  # facts of one time and predicate that stay together; with more, validation MRR suffers
 SLACK = 1.2  # use the most times per batch whose cost is within this factor of the cheapest
@@ -26,23 +28,14 @@ FLOPS_PER_UPDATE = 130  # cost model: updating a table element (gradient, moment
 class FactSampler:
     """Draw the order of each epoch and cut it into batches."""
 
-    def __init__(
-        self,
-        model: TensorModel,
-        facts: Facts,
-        *,
-        batch_size: int,
-        order: str,
-        slots: str,
-        times_per_batch: Sequence[int],
-    ) -> None:
-        """`order` is random, blocks or auto; `slots` need queries; see `choose_block` for `times_per_batch`."""
-        self.facts, self.batch_size = facts, batch_size
+    def __init__(self, model: TensorModel, facts: Facts, recipe: Recipe, objective: Objective) -> None:
+        """Choose the order that the recipe names, or by the estimated cost of a batch if it names `auto`."""
+        self.facts, self.batch_size = facts, recipe.batch_size
         self.block: int | None = None  # facts of one time that stay together; None for a random order
-        if order != "random":
-            self.block = choose_block(model, facts, batch_size, slots, times_per_batch)
-        if order == "blocks" and self.block is None:
-            self.block = -(-batch_size // times_per_batch[0])
+        if recipe.order != "random":
+            self.block = choose_block(model, facts, self.batch_size, objective.slots, objective.times_per_batch)
+        if recipe.order == "blocks" and self.block is None:
+            self.block = -(-self.batch_size // objective.times_per_batch[0])
         if self.block is not None:  # sorted, so that a batch in ascending order has equal (time, predicate) together
             self.facts = facts[encode(facts, model.sizes, ORDER).argsort()]
 
@@ -60,7 +53,7 @@ class FactSampler:
         return self.facts[rows]
 
     def typical_batch(self) -> Facts:
-        """Return a batch drawn from a generator of its own: what is planned by it is the same in a resumed run."""
+        """Return one batch drawn with a fixed seed, so that what is planned by it is the same in a resumed run."""
         return self.facts[self.draw_order(torch.Generator().manual_seed(0))[: self.batch_size]]
 
 
@@ -115,7 +108,7 @@ def _shuffle_within(numbers: Tensor, counts: Tensor, generator: torch.Generator)
 
 
 def _cut(counts: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return begin, size and group of pieces of at most `size` that consecutive groups of `counts` are cut into."""
+    """Cut consecutive groups of `counts` elements into pieces of at most `size`; return their begin, size and group."""
     pieces = -(-counts // size)  # of each group; its last one may be smaller
     owner = torch.repeat_interleave(torch.arange(len(counts)), pieces)
     nth = torch.arange(len(owner)) - (pieces.cumsum(0) - pieces)[owner]
@@ -128,8 +121,8 @@ def choose_block(
 ) -> int | None:
     """Return how many facts of one time to keep together, by the estimated cost of a batch; None for a random order.
 
-    `times_per_batch` are the numbers of blocks in a batch to choose from, most first. Random draws come from a
-    generator of its own, so that the choice affects no other draw.
+    `times_per_batch` are the numbers of blocks in a batch to choose from, most first. Random draws use a fixed seed, so
+    that the choice affects no other draw.
     """
     generator = torch.Generator().manual_seed(0)
     size = min(batch_size, len(facts))

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recollect.errors import UserError
+from recollect.errors import UserError, import_extra
 from recollect.graph.facts import EpisodicGraph
 from recollect.io.atomic import write_text
 from recollect.io.plots import bars
 from recollect.models.config import ModelConfig
+from recollect.models.parameters import equations_of
 from recollect.models.zoo import parse_model
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
@@ -41,7 +43,7 @@ Progress = Callable[[str, float], None]  # (what is being done, share of the tim
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the settings of a recipe; calling it again with the same folder continues the study."""
+    """A search for the settings of a recipe; another one in the same folder continues its study."""
 
     graph: EpisodicGraph
     config: ModelConfig
@@ -64,28 +66,21 @@ class Search:
             raise UserError(f"a budget is a number of minutes above 0; got {minutes}")
         optuna = find_optuna()
         self._training_run(self.recipe)  # raise at once what cannot be built
-        study = self._open_study(optuna)
-        clock = _Clock(60 * minutes)
-        trials = finished_trials(study)
-        count, best = len(trials), max((trial["valid_mrr"] for trial in trials), default=0.0)
-        last = math.inf if runs is None else count + runs
-        try:
-            while not clock.is_over and count < last:
-                count += 1
-                label = f"run {count}" + (f", best valid MRR {best:.3f}" if best else "")
-                trial = study.ask()
-                try:
-                    value = self._run_trial(trial, clock, label, progress)
-                except UserError:  # it diverged, or the time was over before a validation
-                    study.tell(trial, state=optuna.trial.TrialState.FAIL)
-                    continue
-                study.tell(trial, value)
-                best = max(best, value)
-        except KeyboardInterrupt:
-            if finished_trials(study):
-                self._write(optuna, study)
-            raise
-        return self._write(optuna, study)
+        seconds, start = 60 * minutes, time.monotonic()
+
+        def train(trial: Any) -> float:
+            return self._run_trial(trial, lambda: (time.monotonic() - start) / seconds, progress)
+
+        with _errors_only(optuna):
+            study = self._open_study(optuna)
+            try:
+                # a UserError fails only its trial: it diverged, or the time was over before a validation
+                study.optimize(train, n_trials=runs, timeout=seconds, catch=UserError)
+            except KeyboardInterrupt:
+                if finished_trials(study):
+                    self._write(optuna, study)
+                raise
+            return self._write(optuna, study)
 
     def _training_run(self, recipe: Recipe) -> TrainingRun:
         return TrainingRun(self.graph, self.config, recipe=recipe, seed=self.seed)
@@ -93,59 +88,51 @@ class Search:
     def _open_study(self, optuna: Any) -> Any:
         """Return the study in the folder, created if there is none; refuse one of other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(
             storage=f"sqlite:///{self.folder / STUDY}",
             study_name="recollect",
             direction="maximize",
             load_if_exists=True,
-            sampler=optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=8),
             pruner=optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
         )
         settings = self._settings()
         if study.user_attrs.get("about", settings) != settings:
             raise UserError(f"{self.folder} holds a search for other data, model, dims or recipe; choose another --out")
         study.set_user_attr("about", settings)
-        for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # interrupted: nothing runs here now
-        earlier = study.get_trials(deepcopy=False)
-        waiting = any(trial.state == optuna.trial.TrialState.WAITING for trial in earlier)
-        if not waiting and not finished_trials(study):
+        earlier = len(study.get_trials(deepcopy=False))  # with the same seed, their settings would be proposed again
+        study.sampler = optuna.samplers.TPESampler(seed=self.seed + earlier, n_startup_trials=8)
+        if not finished_trials(study):
             study.enqueue_trial({name: getattr(self.recipe, name) for name in self.space()})
-        if earlier:  # with the same seed it would propose again what it proposed before
-            study.sampler.reseed_rng()
         return study
 
     def space(self) -> dict[str, tuple[float, float, bool]]:
         """Return the options to search: those that this model uses and that the recipe does not set to 0."""
-        unused = set()
-        episodic = parse_model(self.config.model).episodic
-        if self.config.form == "semantic" or episodic is None:
-            unused |= {"smoothness", "time_rate"}
-        elif episodic.order("t") == 1:
-            unused.add("time_rate")
+        equation = equations_of(parse_model(self.config.model), self.config)[""]
+        time_axes = {"smoothness": 1, "time_rate": 2}  # minimum of axes of a time's row for which the option matters
         space = {}
         for name, (low, high, log) in SPACE.items():
             value = getattr(self.recipe, name)
-            if value and name not in unused:
+            if value and equation.order("t") >= time_axes.get(name, 0):
                 space[name] = (min(low, value), max(high, value), log)
         return space
 
-    def _run_trial(self, trial: Any, clock: _Clock, label: str, progress: Progress | None) -> float:
+    def _run_trial(self, trial: Any, share_passed: Callable[[], float], progress: Progress | None) -> float:
         """Return the best validation MRR of one run, which may be pruned or stopped by the end of time."""
         bounds = self.space()
         settings = {name: trial.suggest_float(name, low, high, log=log) for name, (low, high, log) in bounds.items()}
         run = self._training_run(replace(self.recipe, **settings))
+        best = max((each["valid_mrr"] for each in finished_trials(trial.study)), default=0.0)
+        label = f"run {trial.number + 1}" + (f", best valid MRR {best:.3f}" if best else "")
         stopped = "done"
         for record in run:
             if progress is not None:
-                progress(label, clock.share)
+                progress(label, min(1.0, share_passed()))
             if isinstance(record, Epoch) and record.mrr is not None:
                 trial.report(record.mrr, record.epoch)
                 if trial.should_prune():
                     stopped = "behind"
                     break
-            if clock.is_over:
+            if share_passed() > 1:
                 stopped = "time"
                 break
         trial.set_user_attr("stopped", stopped)
@@ -156,7 +143,7 @@ class Search:
         return run.trainer.best_mrr
 
     def _settings(self) -> dict[str, Any]:
-        """Return what a study belongs to."""
+        """Return what every run of a study has in common."""
         return {
             "data": self.graph.fingerprint,
             **self.config.to_dict(),
@@ -186,20 +173,15 @@ class Search:
         return found
 
 
-class _Clock:
-    """A time budget in seconds that starts when it is created."""
-
-    def __init__(self, seconds: float) -> None:
-        self.start, self.seconds = time.monotonic(), seconds
-
-    @property
-    def share(self) -> float:
-        """Return the share of the time that has passed, at most 1."""
-        return min(1.0, (time.monotonic() - self.start) / self.seconds)
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() - self.start > self.seconds
+@contextmanager
+def _errors_only(optuna: Any) -> Iterator[None]:
+    """Let Optuna log nothing below errors, and restore its verbosity afterwards."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
 
 
 def finished_trials(study: Any) -> list[dict[str, Any]]:
@@ -214,21 +196,14 @@ def finished_trials(study: Any) -> list[dict[str, Any]]:
 
 
 def _importance(optuna: Any, study: Any) -> dict[str, float]:
-    """Return the share of the variance of results that each option explains; empty if there are too few results."""
-    values = {trial.value for trial in study.get_trials(deepcopy=False) if trial.value is not None}
+    """Return how much each option decides about a high MRR (PED-ANOVA), sum 1; empty if there are too few results."""
+    values = {trial["valid_mrr"] for trial in finished_trials(study)}
     if len(values) < MIN_IMPORTANCE_VALUES:
         return {}
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-    try:
-        return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
-    except (ValueError, RuntimeError):
-        return {}
+    return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
 
 
 def find_optuna() -> Any:
     """Return the module optuna; raise UserError if it is not installed."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise UserError("search needs optuna, which is not installed; pip install 'recollect[search]'") from error
-    return optuna
+    return import_extra("optuna", "optuna", needed_by="search", extra="search")

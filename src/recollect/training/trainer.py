@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 from recollect.models.regularizers import Smoothness
 from recollect.models.tensor_model import TensorModel
-from recollect.models.time_knots import UntouchedKnots, neighbours
 from recollect.training.objectives import TrainingBatch
 from recollect.training.recipe import Recipe
 from recollect.training.rows import RowSelection
@@ -46,15 +45,15 @@ class Epoch:
     best: bool  # whether that is the best so far
 
 
+@dataclass
 class EarlyStopping:
     """The best validation so far, its weights, and how many validations have passed without a better one."""
 
-    def __init__(self, patience: int) -> None:
-        self.patience = patience
-        self.mrr: float | None = None
-        self.epoch = 0
-        self.stale = 0  # validations since the best
-        self.weights: dict[str, Tensor] = {}
+    patience: int
+    mrr: float | None = None
+    epoch: int = 0
+    stale: int = 0  # validations since the best
+    weights: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def should_stop(self) -> bool:
@@ -70,12 +69,12 @@ class EarlyStopping:
         return True
 
 
+@dataclass
 class WeightAverage:
     """The mean Σ i w_i / Σ i of the weights w_i after epochs i."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        self.parameters = parameters
-        self.mean: dict[str, Tensor] = {}  # empty until the first update
+    parameters: Mapping[str, nn.Parameter]
+    mean: dict[str, Tensor] = field(default_factory=dict)  # empty until the first update
 
     @torch.no_grad()
     def update_(self, epoch: int) -> None:
@@ -89,7 +88,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Let the parameters be the mean, if there is one, and restore them afterwards."""
+        """Replace the parameters by the mean, if there is one, inside a `with` block."""
         last = {name: self.parameters[name].data for name in self.mean}
         for name, value in self.mean.items():
             self.parameters[name].data = value
@@ -98,27 +97,6 @@ class WeightAverage:
         finally:
             for name, value in last.items():
                 self.parameters[name].data = value
-
-
-class TimeSmoothness:
-    """The smoothness regularizer of the time table, bound to a model and its training facts."""
-
-    def __init__(self, model: TensorModel, facts: Facts, weight: float) -> None:
-        times, levels = model.sizes["time"], model.config.time_levels
-        facts_per_time = facts.t.bincount(minlength=times)
-        self.model, self.weight = model, weight
-        self.regularizer = Smoothness(weight, facts_per_time, neighbours(times, levels))
-        self.untouched = UntouchedKnots.of(facts_per_time.nonzero()[:, 0], times, levels)
-
-    def add_gradient_(self, grads: Mapping[str, Tensor], times: Tensor, rows: Tensor | None) -> None:
-        """Add a batch's share of the gradient to that of the time table; `times` (B,) are those of its facts."""
-        if self.weight and "time" in grads:
-            self.regularizer.add_gradient_(grads["time"], self.model.time, times, self.model.knots, rows)
-
-    def interpolate_(self) -> None:
-        """Set the rows of times without facts to where the regularizer alone would move them."""
-        if self.weight:
-            self.untouched.interpolate_(self.model.time)
 
 
 class Trainer:
@@ -142,20 +120,13 @@ class Trainer:
         self.objective.check(model, facts)
         self.generator, self.validate = generator, validate
         self.known = FactIndex(model.normalize(facts), model.sizes)
-        self.sampler = FactSampler(
-            model,
-            facts,
-            batch_size=self.recipe.batch_size,
-            order=self.recipe.order,
-            slots=self.objective.slots,
-            times_per_batch=self.objective.times_per_batch,
-        )
+        self.sampler = FactSampler(model, facts, self.recipe, self.objective)
         typical = self.sampler.typical_batch()
         columns = {slot: model.normalize(typical).column(slot) for slot in model.slots}
         self.counts = distinct_counts(model.equation.terms, columns)
         self.rows = RowSelection(model, self.objective, typical)
         self.parameters = _select_parameters(model, learn)
-        self.smoothness = TimeSmoothness(model, facts, self.recipe.filled("smoothness"))
+        self.smoothness = Smoothness(model, facts, self.recipe.filled("smoothness"))
         self.optimizer = RowOptimizer(
             self.recipe.optimizer,
             self.parameters,
@@ -164,7 +135,7 @@ class Trainer:
             lazy=self.rows.tables & self.parameters.keys(),
             rates={"time": self.recipe.time_rate} if model.equation.order("t") > 1 else {},
         )
-        self.average = WeightAverage(self.parameters)
+        self.average = WeightAverage(self.parameters)  # empty unless the recipe averages
         self.stopping = EarlyStopping(self.recipe.patience)
         self.epoch = 0  # completed
         self.batch = 0  # completed in the current epoch
@@ -217,14 +188,14 @@ class Trainer:
         batch = self.objective.sample(self.model, self.model.normalize(facts), self.known, self.generator)
         rows = self.rows.select(batch)
         loss, grads = self.loss_and_gradients(batch, rows)
-        self.smoothness.add_gradient_(grads, facts.t, rows.get("time"))
-        rows_of = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
-        self.optimizer.step({name: (rows_of.get(name), grads[name]) for name in self.parameters})
         if not math.isfinite(loss):
             raise UserError(
                 f"the loss became {loss} in epoch {self.epoch + 1}; "
                 f"lower the learning rate (now {self.recipe.learning_rate:g}) or raise l2"
             )
+        self.smoothness.add_gradient_(grads, facts.t, rows.get("time"))
+        rows_of = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
+        self.optimizer.step({name: (rows_of.get(name), grads[name]) for name in self.parameters})
         return loss
 
     def loss_and_gradients(self, batch: TrainingBatch, rows: Mapping[str, Tensor]) -> tuple[float, dict[str, Tensor]]:
@@ -235,6 +206,7 @@ class Trainer:
         return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
 
     def _end_epoch(self) -> Epoch:
+        """Update what is due once per epoch, validate if it is time to, and return the record of the epoch."""
         self.epoch += 1
         self.optimizer.catch_up_()
         if "time" in self.parameters:
@@ -245,14 +217,10 @@ class Trainer:
         mrr, best = None, False
         due = self.epoch % self.recipe.validate_every == 0 or self.epoch == self.recipe.epochs
         if self.validate and due:
-            with self.averaged():
+            with self.average.applied():
                 mrr = self.validate()
                 best = self.stopping.update_(mrr, self.epoch, self.model.state_dict())
         return Epoch(self.epoch, loss, mrr, best)
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the mean weights, if the recipe averages."""
-        return self.average.applied()
 
     def finish_(self) -> None:
         """Load the best weights into the model; without validation the mean of the weights, if there is one."""
@@ -269,15 +237,8 @@ class Trainer:
         }
         tensors = {f"{group}.{name}": value for group, values in groups.items() for name, value in values.items()}
         tensors |= {"generator": self.generator.get_state(), "order": self.order_state}
-        plain = {
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "loss_sum": self.loss_sum,
-            "best_mrr": self.stopping.mrr,
-            "best_epoch": self.stopping.epoch,
-            "stale": self.stopping.stale,
-        }
-        return tensors, plain
+        plain = {name: getattr(self, name) for name in ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch")}
+        return tensors, plain | {"stale": self.stopping.stale}
 
     def restore_(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Continue from a `state`."""
