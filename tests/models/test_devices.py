@@ -98,10 +98,7 @@ def test_updates_on_a_second_device_are_those_of_the_cpu(kind):
     torch.testing.assert_close(ours.local, wanted.detach(), rtol=1e-4, atol=1e-4)
 
 
-ON_DEVICE_FLOAT64 = pytest.mark.xfail(reason="one-vs-all adds up its loss in float64 on the device")
-
-
-@pytest.mark.parametrize("recipe", ["paper", pytest.param("modern", marks=ON_DEVICE_FLOAT64)])
+@pytest.mark.parametrize("recipe", ["paper", "modern"])
 @pytest.mark.parametrize("name", ["complex", "cont"])
 def test_a_training_on_a_second_device_ends_as_on_the_cpu(small_world, name, recipe):
     config, short = ModelConfig(model=name, dim=4), replace(RECIPES[recipe], epochs=1)

@@ -80,7 +80,7 @@ class _OneVsAll(torch.autograd.Function):
             candidate_grad += candidate_grads[start]
         ctx.save_for_backward(query_grad, candidate_grad)
         # summed in double precision on the host: some devices have no float64
-        return queries.new_tensor(sum(loss.item() for start in starts for loss in losses[start]))
+        return queries.new_full((), sum(loss.item() for start in starts for loss in losses[start]))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
