@@ -42,7 +42,7 @@ class File:
     """
 
     path: str
-    sha1: str | None
+    sha1: str | None = None
     url: str | None = None
     member: str | None = None
     rows: int | None = None
