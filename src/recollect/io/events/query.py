@@ -18,7 +18,7 @@ import ibis.expr.types as ir
 import polars as pl
 
 from recollect.errors import UserError
-from recollect.graph.times import moment, time_bin
+from recollect.graph.times import coarser_grain, time_bin
 from recollect.io.events.cameo import ROOTS
 from recollect.io.events.files import EventFormat
 
@@ -262,8 +262,7 @@ def _reason(parsed: ir.Table, recipe: EventRecipe) -> ir.StringValue:
 
 def _at_grain_of(dates: Any, limit: str) -> tuple[ir.IntegerValue, int]:
     """Return the time bins of dates and of a limit, both at the grain at which the limit is written."""
-    read = moment(limit)
-    grain = "day" if read is None or read[1] == "hour" else read[1]
+    grain = coarser_grain("day", limit)
     number = time_bin(limit, grain)
     assert number is not None  # the recipe checked its limits
     return time_bins(dates, grain), number
