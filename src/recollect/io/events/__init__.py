@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import polars as pl
-import torch
 
 from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, sort_facts
@@ -122,7 +121,7 @@ def _graph(table: pl.DataFrame, recipe: EventRecipe, event_format: EventFormat, 
         entities.ids(facts["subject"]),
         predicates.ids(facts["predicate"]),
         entities.ids(facts["object"]),
-        torch.from_numpy((facts["time"] - times.first).to_numpy(writable=True)),
+        (facts["time"] - times.first).to_torch(),
     ).ids
     weight = facts["events"].cast(pl.Float32).to_torch() if recipe.counts else None
     return replace(graph, splits={"train": sort_facts(Facts(ids, None, weight), graph.sizes)})
