@@ -29,7 +29,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def parse_slot(name: str) -> str:
-    """Return the letter of a slot that is given as a letter or a word.
+    """Return the letter of a slot, given its letter or its name.
 
     >>> parse_slot("object"), parse_slot("t")
     ('o', 't')

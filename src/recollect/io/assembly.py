@@ -174,7 +174,7 @@ def _check_intervals(table: Table, start: pl.Series, end: pl.Series) -> None:
         row = first_true(reversed_)
         raise UserError(
             f"{table.where(row + 1)}: the end {table.frame['end'][row]} is before the start "
-            f"{table.frame['start'][row]}; correct it, or tell the columns if these are not start and end"
+            f"{table.frame['start'][row]}; correct it, or name the columns if these are not start and end"
         )
 
 
@@ -193,7 +193,7 @@ def _expand(
     needed, free = total * FACT_BYTES, psutil.virtual_memory().available
     if needed > free:
         raise UserError(
-            f"{table.name}: the rows stand for {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
+            f"{table.name}: the rows expand to {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
             "use a coarser grain"
         )
     facts = Facts.from_columns(

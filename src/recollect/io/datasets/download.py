@@ -1,6 +1,6 @@
-"""Published files: found below RECOLLECT_DATA or in the cache, else downloaded by pooch, with their content checked.
+"""Find published files below RECOLLECT_DATA or in the cache, or download them with pooch, and check their content.
 
-A file appears in the cache whole and right, or not at all.
+A file appears in the cache only after its content was checked.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _download(file: File, url: str, target: Path, progress: Progress | None) -> 
 
 
 class _ProgressBar:
-    """The progress bar that pooch calls, as calls of a `Progress` function."""
+    """Adapt a `Progress` function to the progress bar that pooch calls."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

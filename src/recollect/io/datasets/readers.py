@@ -23,17 +23,17 @@ Paths: TypeAlias = Mapping[str, Path]  # role (train, valid, test, …) -> path 
 
 
 def read_facts(paths: Paths) -> EpisodicGraph:
-    """Read facts with labels and dates, one file a split."""
+    """Read facts with labels and dates, one file per split."""
     return read(dict(paths))
 
 
 def read_static(paths: Paths) -> EpisodicGraph:
-    """Read triples without time, one file a split."""
+    """Read triples without time, one file per split."""
     return read(dict(paths), static=True)
 
 
 def read_ids_and_hours(paths: Paths) -> EpisodicGraph:
-    """Read facts with ids and hours, one file a split; further columns are ignored."""
+    """Read facts with ids and hours, one file per split; further columns are ignored."""
     return read(dict(paths), columns={"subject": 0, "predicate": 1, "object": 2, "time": 3}, grain="ordinal")
 
 

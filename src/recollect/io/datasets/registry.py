@@ -27,7 +27,7 @@ class Dataset:
     make: Callable[..., EpisodicGraph]  # arguments: the paths of the files by role, if there are any, and options
     files: Mapping[str, File] = field(default_factory=dict)
     sizes: tuple[int, int, int] | None = None  # entities, predicates, times
-    cells: int | None = None  # number of facts, where the file is not a text of one fact a row
+    cells: int | None = None  # number of facts, where the file is not a text with one fact per row
     licence: str = ""
     source: str = ""
 

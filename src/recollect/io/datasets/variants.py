@@ -97,7 +97,7 @@ def count_rows(path: Path) -> int:
 
 
 def published_split(rows: int) -> str:
-    """Return the published split that has so many rows; empty if there is none."""
+    """Return the name of the published split with this number of rows, or an empty text."""
     for name, counts in VARIANTS.items():
         splits = [split for split, count in zip(SPLITS, counts, strict=True) if count == rows]
         if splits:

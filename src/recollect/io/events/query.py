@@ -1,4 +1,4 @@
-"""Raw events as one Ibis expression: text columns in, facts and reasons for dropped rows out.
+"""Compute facts and the reasons of dropped rows from raw events, as one Ibis expression on text columns.
 
 The expression uses only what Ibis offers on every engine, so DuckDB and a cluster give the same facts.
 """
@@ -62,7 +62,7 @@ def run_on_duckdb(
     folder: Path,
     progress: Progress | None,
 ) -> pl.DataFrame:
-    """Return the table of `facts_and_drops` and of the rows that DuckDB could not read; spill to `folder`."""
+    """Run `facts_and_drops` on text files with DuckDB and add the rows it could not read; spill to `folder`."""
     config: dict[str, Any] = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}
     with duckdb.connect(config=config) as connection:
         connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
@@ -148,13 +148,13 @@ def facts_and_drops(
         object=_actor(lines[f"c{object_}"], recipe),
         date=_date(lines[f"c{event_format.date}"]),
     )
-    judged = parsed.mutate(reason=_reason(parsed, recipe))
-    kept = judged.reason.isnull()
-    time = time_bins(judged.date, recipe.grain).cast("string")
-    parts = [judged.file, judged.subject, judged.predicate, judged.object, time]
-    keyed = judged.select(
+    checked = parsed.mutate(reason=_reason(parsed, recipe))
+    kept = checked.reason.isnull()
+    time = time_bins(checked.date, recipe.grain).cast("string")
+    parts = [checked.file, checked.subject, checked.predicate, checked.object, time]
+    keyed = checked.select(
         "reason",
-        event=kept.ifelse(judged.event, None),
+        event=kept.ifelse(checked.event, None),
         # no label contains a tab: it separates the columns of the files
         key=kept.ifelse(ibis.literal("\t").join(parts), None),
     )
