@@ -38,14 +38,13 @@ def assemble(
     *,
     grain: str | None = None,
     inclusive_end: bool = False,
-    open_start: str = "edge",
-    overlap: str = "refuse",
+    disjoint: bool = True,
     name: str,
 ) -> EpisodicGraph:
     """Return the graph of tables by split, with one vocabulary and time axis for all splits.
 
-    An interval without a start begins at the first time of the tables (open_start="edge") or holds only at its end
-    ("end"). A fact in two splits is an error (overlap="refuse") or stays in the later split only ("later").
+    An interval without a start begins at the first time of the tables, one without an end ends at the last. With
+    `disjoint`, a fact in two splits is an error.
     """
     if not tables:
         raise UserError("no tables to read; give at least a train split")
@@ -54,36 +53,18 @@ def assemble(
     bins, axis = _times(tables, grain, inclusive_end)
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
     splits: dict[str, Facts] = {}
-    taken: dict[str, Tensor] = {}  # codes of the facts of the splits done so far
-    duplicates = moved = 0
-    order = list(tables)
-    if overlap == "later":
-        order.reverse()
-    for split in order:
-        table = tables[split]
-        facts, rows = _expand(table, bins[split], entities, predicates, axis, open_start)
-        codes = encode(facts, sizes)
-        if overlap == "refuse":
-            _refuse_overlap(codes, rows, table, taken, tables)
+    duplicates = 0
+    for split, table in tables.items():
+        facts, rows = _expand(table, bins[split], entities, predicates, axis)
+        if disjoint:
+            earlier = {tables[other].name: encode(known, sizes) for other, known in splits.items()}
+            _refuse_overlap(encode(facts, sizes), rows, table, earlier)
         merged, position = merge_equal(facts, sizes)
         _refuse_contradictions(facts, merged, position, rows, table)
         duplicates += len(facts) - len(merged)
-        taken[split] = encode(merged, sizes)
-        if overlap == "later" and splits:
-            is_taken = torch.isin(taken[split], torch.cat([taken[later] for later in splits]))
-            moved += int(is_taken.sum())
-            merged = merged[~is_taken]
         splits[split] = merged
-    return EpisodicGraph(
-        entities,
-        predicates,
-        axis,
-        {split: splits[split] for split in tables},
-        name,
-        duplicates,
-        rows={split: table.frame.height for split, table in tables.items()},
-        dropped={"fact is in a later split too": moved} if moved else {},
-    )
+    rows_read = {split: table.frame.height for split, table in tables.items()}
+    return EpisodicGraph(entities, predicates, axis, splits, name, duplicates, rows_read)
 
 
 def first_true(mask: pl.Series) -> int:
@@ -179,12 +160,11 @@ def _check_intervals(table: Table, start: pl.Series, end: pl.Series) -> None:
 
 
 def _expand(
-    table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vocabulary, axis: TimeAxis, open_start: str
+    table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vocabulary, axis: TimeAxis
 ) -> tuple[Facts, Tensor]:
     """Return one fact for every row and time of its interval, and the row of each fact, counted from 1: (n,)."""
-    start = pl.col("first") if open_start == "edge" else pl.coalesce("first", "last")
     ids = bins.select(
-        first=((start - axis.first) // axis.step).fill_null(0),
+        first=((pl.col("first") - axis.first) // axis.step).fill_null(0),
         last=((pl.col("last") - axis.first) // axis.step).fill_null(len(axis) - 1),
     )
     first = ids["first"].to_torch()
@@ -240,15 +220,13 @@ def _refuse_contradictions(facts: Facts, merged: Facts, position: Tensor, rows: 
         raise UserError(f"{table.where(row)}: this fact is True in one row and False in another; keep one of them")
 
 
-def _refuse_overlap(
-    codes: Tensor, rows: Tensor, table: Table, taken: Mapping[str, Tensor], tables: Mapping[str, Table]
-) -> None:
-    """Raise UserError if a fact of a table is also in an earlier split."""
-    for other, known in taken.items():
+def _refuse_overlap(codes: Tensor, rows: Tensor, table: Table, earlier: Mapping[str, Tensor]) -> None:
+    """Raise UserError if a fact of a table is also in an earlier one; `earlier` has their codes by name."""
+    for other, known in earlier.items():
         shared = torch.isin(codes, known)
         if shared.any():
             row = int(rows[shared.nonzero()[0, 0]])
             raise UserError(
-                f"{table.where(row)}: this fact is also in {tables[other].name}, and so are "
+                f"{table.where(row)}: this fact is also in {other}, and so are "
                 f"{int(shared.sum()) - 1:,} more; no fact may be in two splits: remove it from one"
             )

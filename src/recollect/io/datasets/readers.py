@@ -14,7 +14,7 @@ import polars as pl
 import torch
 
 from recollect.errors import UserError
-from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, sort_facts
+from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, encode, sort_facts
 from recollect.graph.times import TimeAxis, time_bin
 from recollect.io.assembly import Table, assemble
 from recollect.io.tables import read
@@ -72,14 +72,28 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
             kept = frame.filter(~applies.fill_null(False))
             dropped[reason] += frame.height - kept.height
             frame = kept
+        frame = frame.with_columns(start=pl.coalesce("start", "end"))
         tables[split] = Table(frame, partial(_where, path), str(path))
-    graph = assemble(tables, grain="year", inclusive_end=True, open_start="end", overlap="later", name="intervals")
-    left = {reason: count for reason, count in dropped.items() if count}
-    return replace(graph, rows=rows, dropped=left | dict(graph.dropped))
+    graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, name="intervals")
+    splits = _without_later_facts(graph)
+    dropped["fact is in a later split too"] = len(graph.facts) - sum(map(len, splits.values()))
+    return replace(graph, splits=splits, rows=rows, dropped={reason: n for reason, n in dropped.items() if n})
 
 
 def _where(path: Path, row: int) -> str:
     return f"{path}, row {row} of those kept"
+
+
+def _without_later_facts(graph: EpisodicGraph) -> dict[str, Facts]:
+    """Return the splits without the facts that are also in a later split."""
+    splits = {}
+    later = torch.empty(0, dtype=torch.int64)
+    for split in reversed(SPLITS):
+        facts = graph.splits[split]
+        codes = encode(facts, graph.sizes)
+        splits[split] = facts[~torch.isin(codes, later)]
+        later = torch.cat([later, codes])
+    return {split: splits[split] for split in SPLITS}
 
 
 def _text_columns(path: Path, names: list[str]) -> pl.DataFrame:
