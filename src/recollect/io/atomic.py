@@ -124,12 +124,11 @@ def _restore(path: Path) -> None:
 
 def _flush_tree(folder: Path) -> None:
     """Wait until a folder and everything below it is on disk."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            _flush_tree(entry)
+    for path in (*folder.rglob("*"), folder):
+        if path.is_dir():
+            _flush_folder(path)
         else:
-            _flush_file(entry)
-    _flush_folder(folder)
+            _flush_file(path)
 
 
 def _flush_file(file: Path) -> None:

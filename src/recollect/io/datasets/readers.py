@@ -136,9 +136,8 @@ def read_matlab(paths: Paths) -> EpisodicGraph:
         weeks = [str(x) for x in content["dates"].ravel()[: int(week.max()) + 1]]
     except (KeyError, ValueError, TypeError, MatReadError, OSError) as error:
         raise UserError(f"{path}: not the MATLAB file of cells that was wanted ({error})") from error
-    return _graph_of_ids(
-        labels, _sunday_weeks(weeks), torch.from_numpy(np.stack([subject, root, object_, week], axis=1))
-    )
+    ids = torch.from_numpy(np.stack([subject, root, object_, week], axis=1))
+    return _graph_of_ids(labels, _sunday_weeks(weeks), ids)
 
 
 def _sunday_weeks(starts: list[str]) -> TimeAxis:
@@ -191,11 +190,9 @@ def _graph_of_ids(
 ) -> EpisodicGraph:
     """Return the graph of facts `ids` (n, 4), which number entities and predicates in the order of `labels`."""
     vocabularies = {kind: Vocabulary.of(kind, names) for kind, names in labels.items()}
-    entity, predicate = (
-        torch.tensor([vocabularies[kind].index(name) for name in labels[kind]]) for kind in ("entity", "predicate")
-    )
+    entity = vocabularies["entity"].ids(pl.Series(labels["entity"]))
+    predicate = vocabularies["predicate"].ids(pl.Series(labels["predicate"]))
     s, p, o, t = ids.unbind(1)
     facts = Facts(Facts.from_columns(entity[s], predicate[p], entity[o], t).ids, None, weight)
-    sizes = {**{kind: len(v) for kind, v in vocabularies.items()}, "time": len(times)}
-    graph = EpisodicGraph(vocabularies["entity"], vocabularies["predicate"], times, {"train": sort_facts(facts, sizes)})
-    return replace(graph, rows={"train": len(facts)})
+    graph = EpisodicGraph(vocabularies["entity"], vocabularies["predicate"], times, {}, rows={"train": len(facts)})
+    return replace(graph, splits={"train": sort_facts(facts, graph.sizes)})

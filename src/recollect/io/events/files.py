@@ -21,15 +21,7 @@ from recollect.errors import UserError
 _SUFFIXES = (".tab", ".tsv", ".csv", ".gz", ".zip")  # files that are taken from a folder
 _SAMPLE_LINES = 100  # lines of a file that are searched for its format
 _SAMPLE_BYTES = 1 << 16  # of a line
-_UNPACK_ERRORS = (
-    zipfile.BadZipFile,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-)
+_UNPACK_ERRORS = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -85,6 +77,7 @@ def event_files(sources: Sequence[str | Path]) -> list[Path]:
 
 
 def _matches(source: str | Path) -> list[Path]:
+    """Return the files that a path, folder or glob pattern names."""
     path = Path(source)
     if path.is_dir():
         return [inside for inside in path.iterdir() if inside.suffix.lower() in _SUFFIXES and inside.is_file()]
@@ -171,6 +164,7 @@ def _opened(path: Path) -> Iterator[Iterator[IO[bytes]]]:
 
 
 def _members(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield a stream of plain text for each member of an archive, or the file itself."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(raw) as archive:
             for member in sorted(archive.infolist(), key=lambda info: info.filename):
