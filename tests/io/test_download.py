@@ -382,7 +382,7 @@ def test_a_file_appears_in_one_step_or_not_at_all(file, cache, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("shutil.move", refuse)
+    monkeypatch.setattr("os.replace", refuse)
     assert complaint(file) == kept(file, cache, "Input/output error")
     assert left(cache) == []
 

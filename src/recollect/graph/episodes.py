@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct, encode, sort_facts
+from recollect.graph.facts import (
+    KINDS,
+    SLOTS,
+    EpisodicGraph,
+    Facts,
+    Vocabulary,
+    distinct,
+    encode,
+    merge_equal,
+    sort_facts,
+)
 from recollect.graph.seeds import seeded
 from recollect.graph.times import GRAINS, TimeAxis, check_limits, time_bin, within
 
@@ -71,14 +81,8 @@ def most_frequent(graph: EpisodicGraph, entities: int) -> EpisodicGraph:
     facts = graph.facts
     counts = torch.bincount(torch.cat([facts.s, facts.o]), minlength=len(graph.entities))
     kept = counts.argsort(descending=True, stable=True)[:entities].sort().values
-    labels, new_id = _subset(graph.entities, kept)
-
-    def restrict(part: Facts) -> Facts:
-        inside = part[(new_id[part.s] >= 0) & (new_id[part.o] >= 0)]
-        return inside.with_slot("s", new_id[inside.s]).with_slot("o", new_id[inside.o])
-
-    splits = {name: restrict(part) for name, part in graph.splits.items()}
-    return replace(graph, entities=labels, splits=splits, duplicates=0, rows={}, dropped={})
+    smaller = _restrict(graph, kept, torch.arange(len(graph.predicates)))
+    return replace(smaller, duplicates=0, rows={}, dropped={})
 
 
 def aggregate(
@@ -105,26 +109,24 @@ def aggregate(
     kept = (mapped.ids >= 0).all(dim=1)
     if not kept.any():
         raise UserError(f"no fact of {graph.name} is left; check the groups and the dates")
-    facts = mapped[kept]
-    sizes = {"entity": len(new_entities), "predicate": len(new_predicates), "time": len(axis)}
-    merged, weight = distinct(facts, sizes), None
+    weight = None
     if counts:
-        old_weight = torch.ones(len(old)) if old.weight is None else old.weight
-        _, inverse = encode(facts, sizes).unique(return_inverse=True)
-        weight = torch.zeros(len(merged)).index_add_(0, inverse, old_weight[kept])
+        weight = torch.ones(len(old)) if old.weight is None else old.weight
+    facts = replace(mapped, weight=weight)[kept]
+    sizes = {"entity": len(new_entities), "predicate": len(new_predicates), "time": len(axis)}
+    merged, _ = merge_equal(facts, sizes)
     dropped = len(old) - len(facts)
-    return _without_unused_labels(
-        EpisodicGraph(
-            new_entities,
-            new_predicates,
-            axis,
-            {"train": Facts(merged.ids, None, weight)},
-            graph.name,
-            duplicates=len(facts) - len(merged),
-            rows={"train": len(old)},
-            dropped={"outside the groups or the dates": dropped} if dropped else {},
-        )
+    coarser = EpisodicGraph(
+        new_entities,
+        new_predicates,
+        axis,
+        {"train": merged},
+        graph.name,
+        duplicates=len(facts) - len(merged),
+        rows={"train": len(old)},
+        dropped={"outside the groups or the dates": dropped} if dropped else {},
     )
+    return _restrict(coarser, torch.cat([merged.s, merged.o]).unique(), merged.p.unique())
 
 
 def _group(vocabulary: Vocabulary, groups: Mapping[str, str] | None) -> tuple[Vocabulary, Tensor]:
@@ -155,18 +157,16 @@ def _coarser_axis(old: TimeAxis, grain: str | None, since: str | None, until: st
     return axis, torch.tensor(ids)
 
 
-def _without_unused_labels(graph: EpisodicGraph) -> EpisodicGraph:
-    """Return the graph without entities and predicates that no fact has."""
-    facts = graph.facts
-    entities, new_entity = _subset(graph.entities, torch.cat([facts.s, facts.o]).unique())
-    predicates, new_predicate = _subset(graph.predicates, facts.p.unique())
-
-    def renumber(part: Facts) -> Facts:
-        part = part.with_slot("s", new_entity[part.s]).with_slot("o", new_entity[part.o])
-        return part.with_slot("p", new_predicate[part.p])
-
-    splits = {name: renumber(part) for name, part in graph.splits.items()}
-    return replace(graph, entities=entities, predicates=predicates, splits=splits)
+def _restrict(graph: EpisodicGraph, entities: Tensor, predicates: Tensor) -> EpisodicGraph:
+    """Return the graph of the facts among some entities and predicates, given by their sorted ids."""
+    new_entities, entity_id = _subset(graph.entities, entities)
+    new_predicates, predicate_id = _subset(graph.predicates, predicates)
+    splits = {}
+    for name, part in graph.splits.items():
+        renumbered = Facts.from_columns(entity_id[part.s], predicate_id[part.p], entity_id[part.o], part.t)
+        inside = (renumbered.ids >= 0).all(dim=1)
+        splits[name] = replace(part, ids=renumbered.ids)[inside]
+    return replace(graph, entities=new_entities, predicates=new_predicates, splits=splits)
 
 
 def _subset(vocabulary: Vocabulary, kept: Tensor) -> tuple[Vocabulary, Tensor]:

@@ -24,14 +24,12 @@ from recollect.graph.times import TimeAxis
 SLOTS = "spot"
 SLOT_NAMES = {"s": "subject", "p": "predicate", "o": "object", "t": "time"}
 KINDS = {"s": "entity", "p": "predicate", "o": "entity", "t": "time"}
-ORDER = (
-    "tpso"  # sort order of batches, queries and known facts: neighbours share the large factors of time and predicate
-)
+ORDER = "tpso"  # of sorted batches, queries and known facts: neighbours share the factors of time and predicate
 SPLITS = ("train", "valid", "test")
 
 
 def parse_slot(name: str) -> str:
-    """Return the letter of a slot that is given as a letter or a word.
+    """Return the letter of a slot, given its letter or its name.
 
     >>> parse_slot("object"), parse_slot("t")
     ('o', 't')
@@ -218,6 +216,16 @@ def distinct(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     return facts[order[is_first]]
 
 
+def merge_equal(facts: Facts, sizes: Mapping[str, int]) -> tuple[Facts, Tensor]:
+    """Return each distinct fact once, sorted, with weights added, and the position of each fact among them: (n,)."""
+    merged = distinct(facts, sizes)
+    position = torch.searchsorted(encode(merged, sizes), encode(facts, sizes))
+    if facts.weight is not None:
+        weight = torch.zeros(len(merged)).index_add_(0, position, facts.weight)
+        merged = replace(merged, weight=weight)
+    return merged, position
+
+
 def sort_facts(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     """Return the facts sorted by (s, p, o, t)."""
     return facts[encode(facts, sizes).argsort()]
@@ -263,8 +271,7 @@ class Vocabulary:
 
     def ids(self, labels: pl.Series) -> Tensor:
         """Return the ids of a column of labels, all of them in the vocabulary: (n,) -> (n,)."""
-        index = labels.cast(pl.Enum(list(self.labels))).to_physical()
-        return torch.from_numpy(index.cast(pl.Int64).to_numpy(writable=True))
+        return labels.cast(pl.Enum(list(self.labels))).to_physical().cast(pl.Int64).to_torch()
 
     def take(self, ids: Tensor) -> list[str]:
         """Return the labels of ids (n,)."""

@@ -152,7 +152,7 @@ def within(label: str, since: str | None, until: str | None, grain: str) -> bool
 
 def _not_after(first: str, second: str, limit: str, grain: str) -> bool:
     """Return whether first ≤ second at `grain`, or at the grain of `limit` if that is coarser."""
-    common = _coarser(grain, limit)
+    common = coarser_grain(grain, limit)
     first_bin, second_bin = time_bin(first, common), time_bin(second, common)
     return first_bin is not None and second_bin is not None and first_bin <= second_bin
 
@@ -160,14 +160,14 @@ def _not_after(first: str, second: str, limit: str, grain: str) -> bool:
 def check_limits(since: str | None, until: str | None, grain: str) -> None:
     """Raise UserError for limits that cannot be parsed or that have no time between them."""
     for limit in (since, until):
-        if limit is not None and time_bin(limit, _coarser(grain, limit)) is None:
+        if limit is not None and time_bin(limit, coarser_grain(grain, limit)) is None:
             wanted = "a whole number" if grain == "ordinal" else "a date like 2018-10-04, 2018-10 or 2018"
             raise UserError(f"cannot read {limit!r} as a time; wanted {wanted}")
-    if since is not None and until is not None and not within(since, None, until, _coarser(grain, since)):
+    if since is not None and until is not None and not within(since, None, until, coarser_grain(grain, since)):
         raise UserError(f"nothing lies between {since} and {until}; the first must not be after the last")
 
 
-def _coarser(grain: str, label: str) -> str:
+def coarser_grain(grain: str, label: str) -> str:
     """Return the coarser of `grain` and the grain of a label."""
     parsed = None if grain == "ordinal" else moment(label)
     return grain if parsed is None else min(grain, parsed[1], key=_FINENESS.__getitem__)

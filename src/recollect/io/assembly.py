@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 import psutil
@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode
+from recollect.graph.fact_index import expand_ranges
+from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode, merge_equal
 from recollect.graph.times import TimeAxis, natural_grain, time_bin, time_key
 
 TIME_ROLES = ("time", "start", "end")
 FACT_BYTES = 150  # peak memory per fact while facts are encoded and merged
 _EXAMPLES = {"year": "2014", "month": "2014-03", "week": "2014-W10", "day": "2014-03-05", "hour": "2014-03-05T13"}
-_BOOLEANS = {"true": 1, "True": 1, "TRUE": 1, "1": 1, "false": 0, "False": 0, "FALSE": 0, "0": 0}
+_BOOLEANS = {
+    **dict.fromkeys(("true", "True", "TRUE", "1"), True),
+    **dict.fromkeys(("false", "False", "FALSE", "0"), False),
+}
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,13 @@ def assemble(
     *,
     grain: str | None = None,
     inclusive_end: bool = False,
-    open_start: str = "edge",
-    overlap: str = "refuse",
+    disjoint: bool = True,
     name: str,
 ) -> EpisodicGraph:
     """Return the graph of tables by split, with one vocabulary and time axis for all splits.
 
-    An interval without a start begins at the first time of the tables (open_start="edge") or holds only at its end
-    ("end"). A fact in two splits is an error (overlap="refuse") or stays in the later split only ("later").
+    An interval without a start begins at the first time of the tables, one without an end ends at the last. With
+    `disjoint`, a fact in two splits is an error.
     """
     if not tables:
         raise UserError("no tables to read; give at least a train split")
@@ -50,35 +53,18 @@ def assemble(
     bins, axis = _times(tables, grain, inclusive_end)
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
     splits: dict[str, Facts] = {}
-    taken: dict[str, Tensor] = {}  # codes of the facts of the splits done so far
-    duplicates = moved = 0
-    order = list(tables)
-    if overlap == "later":
-        order.reverse()
-    for split in order:
-        table = tables[split]
-        facts, rows = _expand(table, bins[split], entities, predicates, axis, open_start)
-        codes = encode(facts, sizes)
-        if overlap == "refuse":
-            _refuse_overlap(codes, rows, table, taken, tables)
-        merged = _merge(facts, codes, rows, table)
+    duplicates = 0
+    for split, table in tables.items():
+        facts, rows = _expand(table, bins[split], entities, predicates, axis)
+        if disjoint:
+            earlier = {tables[other].name: encode(known, sizes) for other, known in splits.items()}
+            _refuse_overlap(encode(facts, sizes), rows, table, earlier)
+        merged, position = merge_equal(facts, sizes)
+        _refuse_contradictions(facts, merged, position, rows, table)
         duplicates += len(facts) - len(merged)
-        taken[split] = encode(merged, sizes)
-        if overlap == "later" and splits:
-            is_taken = torch.isin(taken[split], torch.cat([taken[later] for later in splits]))
-            moved += int(is_taken.sum())
-            merged = merged[~is_taken]
         splits[split] = merged
-    return EpisodicGraph(
-        entities,
-        predicates,
-        axis,
-        {split: splits[split] for split in tables},
-        name,
-        duplicates,
-        rows={split: table.frame.height for split, table in tables.items()},
-        dropped={"fact is in a later split too": moved} if moved else {},
-    )
+    rows_read = {split: table.frame.height for split, table in tables.items()}
+    return EpisodicGraph(entities, predicates, axis, splits, name, duplicates, rows_read)
 
 
 def first_true(mask: pl.Series) -> int:
@@ -169,48 +155,44 @@ def _check_intervals(table: Table, start: pl.Series, end: pl.Series) -> None:
         row = first_true(reversed_)
         raise UserError(
             f"{table.where(row + 1)}: the end {table.frame['end'][row]} is before the start "
-            f"{table.frame['start'][row]}; correct it, or tell the columns if these are not start and end"
+            f"{table.frame['start'][row]}; correct it, or name the columns if these are not start and end"
         )
 
 
 def _expand(
-    table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vocabulary, axis: TimeAxis, open_start: str
+    table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vocabulary, axis: TimeAxis
 ) -> tuple[Facts, Tensor]:
     """Return one fact for every row and time of its interval, and the row of each fact, counted from 1: (n,)."""
-    start = pl.col("first") if open_start == "edge" else pl.coalesce("first", "last")
-    ids = bins.with_columns(
-        first=((start - axis.first) // axis.step).fill_null(0),
+    ids = bins.select(
+        first=((pl.col("first") - axis.first) // axis.step).fill_null(0),
         last=((pl.col("last") - axis.first) // axis.step).fill_null(len(axis) - 1),
     )
-    lengths = _tensor((ids["last"] - ids["first"] + 1).clip(lower_bound=1))
-    total = int(lengths.sum())
+    first = ids["first"].to_torch()
+    stop = torch.maximum(first, ids["last"].to_torch()) + 1
+    total = int((stop - first).sum())
     needed, free = total * FACT_BYTES, psutil.virtual_memory().available
     if needed > free:
         raise UserError(
-            f"{table.name}: the rows stand for {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
+            f"{table.name}: the rows expand to {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
             "use a coarser grain"
         )
-    row = torch.repeat_interleave(torch.arange(table.frame.height), lengths)
-    offset = torch.arange(total) - (lengths.cumsum(0) - lengths)[row]
     facts = Facts.from_columns(
-        entities.ids(table.frame["subject"])[row],
-        predicates.ids(table.frame["predicate"])[row],
-        entities.ids(table.frame["object"])[row],
-        _tensor(ids["first"])[row] + offset,
+        entities.ids(table.frame["subject"]),
+        predicates.ids(table.frame["predicate"]),
+        entities.ids(table.frame["object"]),
+        first,
     )
-    value, weight = _values(table), _weights(table)
-    return (
-        Facts(facts.ids, None if value is None else value[row], None if weight is None else weight[row]),
-        row + 1,
-    )
+    facts = replace(facts, value=_values(table), weight=_weights(table))
+    row, time = expand_ranges(first, stop)
+    return facts[row].with_slot("t", time), row + 1
 
 
 def _values(table: Table) -> Tensor | None:
     """Return the value column, if there is one: (rows,) bool."""
     if "value" not in table.frame.columns:
         return None
-    parsed = table.frame["value"].replace_strict(_BOOLEANS, default=None, return_dtype=pl.Int64)
-    return _tensor(_refuse_nulls(table, "value", parsed, "true or false")).bool()
+    parsed = table.frame["value"].replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
+    return _refuse_nulls(table, "value", parsed, "true or false").to_torch()
 
 
 def _weights(table: Table) -> Tensor | None:
@@ -219,7 +201,7 @@ def _weights(table: Table) -> Tensor | None:
         return None
     numbers = table.frame["weight"].cast(pl.Float64, strict=False)
     parsed = pl.select(pl.when(numbers.is_finite() & (numbers >= 0)).then(numbers)).to_series()
-    return torch.tensor(_refuse_nulls(table, "weight", parsed, "a number from 0").to_list())
+    return _refuse_nulls(table, "weight", parsed, "a number from 0").cast(pl.Float32).to_torch()
 
 
 def _refuse_nulls(table: Table, role: str, parsed: pl.Series, wanted: str) -> pl.Series:
@@ -230,36 +212,21 @@ def _refuse_nulls(table: Table, role: str, parsed: pl.Series, wanted: str) -> pl
     return parsed
 
 
-def _merge(facts: Facts, codes: Tensor, rows: Tensor, table: Table) -> Facts:
-    """Return each distinct fact once, sorted by code, with the weights of equal facts added."""
-    distinct, inverse = codes.unique(return_inverse=True)
-    first = torch.full_like(distinct, len(codes)).scatter_reduce_(0, inverse, torch.arange(len(codes)), "amin")
-    merged = facts[first]
-    if facts.value is not None:
-        clash = facts.value != facts.value[first][inverse]
-        if clash.any():
-            row = int(rows[clash.nonzero()[0, 0]])
-            raise UserError(f"{table.where(row)}: this fact is True in one row and False in another; keep one of them")
-    weight = None
-    if facts.weight is not None:
-        weight = torch.zeros(len(distinct)).index_add_(0, inverse, facts.weight)
-    return Facts(merged.ids, merged.value, weight)
+def _refuse_contradictions(facts: Facts, merged: Facts, position: Tensor, rows: Tensor, table: Table) -> None:
+    """Raise UserError for the first fact whose value is not that of the equal fact merged[position]."""
+    clash = facts.truth != merged.truth[position]
+    if clash.any():
+        row = int(rows[clash.nonzero()[0, 0]])
+        raise UserError(f"{table.where(row)}: this fact is True in one row and False in another; keep one of them")
 
 
-def _refuse_overlap(
-    codes: Tensor, rows: Tensor, table: Table, taken: Mapping[str, Tensor], tables: Mapping[str, Table]
-) -> None:
-    """Raise UserError if a fact of a table is also in an earlier split."""
-    for other, known in taken.items():
+def _refuse_overlap(codes: Tensor, rows: Tensor, table: Table, earlier: Mapping[str, Tensor]) -> None:
+    """Raise UserError if a fact of a table is also in an earlier one; `earlier` has their codes by name."""
+    for other, known in earlier.items():
         shared = torch.isin(codes, known)
         if shared.any():
             row = int(rows[shared.nonzero()[0, 0]])
             raise UserError(
-                f"{table.where(row)}: this fact is also in {tables[other].name}, and so are "
+                f"{table.where(row)}: this fact is also in {other}, and so are "
                 f"{int(shared.sum()) - 1:,} more; no fact may be in two splits: remove it from one"
             )
-
-
-def _tensor(column: pl.Series) -> Tensor:
-    """Return an integer or boolean column as int64: (n,)."""
-    return torch.from_numpy(column.cast(pl.Int64).to_numpy(writable=True))

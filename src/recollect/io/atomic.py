@@ -68,7 +68,7 @@ def replaced_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def existing_folder(path: Path) -> Path:
-    """Return `path`, or the old folder that an interrupted `replaced_folder` left in its stead."""
+    """Return `path`, or the old folder that an interrupted `replaced_folder` left in its place."""
     if path.exists() or not path.name:
         return path
     old = _old_folder(path)
@@ -105,12 +105,12 @@ def _is_in_use(temporary: Path, pid: int) -> bool:
 
 
 def _temporary_sibling(path: Path) -> Path:
-    """Return a path beside `path` that no other process or thread uses."""
+    """Return a path in the same folder that no other process or thread uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
 
 
 def _old_folder(path: Path) -> Path:
-    """Return where the old folder is kept while a new one takes its place."""
+    """Return the path to which the old folder is moved while it is replaced."""
     return path.with_name(f".{path.name}.old")
 
 
@@ -124,12 +124,11 @@ def _restore(path: Path) -> None:
 
 def _flush_tree(folder: Path) -> None:
     """Wait until a folder and everything below it is on disk."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            _flush_tree(entry)
+    for path in (*folder.rglob("*"), folder):
+        if path.is_dir():
+            _flush_folder(path)
         else:
-            _flush_file(entry)
-    _flush_folder(folder)
+            _flush_file(path)
 
 
 def _flush_file(file: Path) -> None:

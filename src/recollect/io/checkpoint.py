@@ -1,4 +1,4 @@
-"""A checkpoint of a training run: one safetensors file with JSON metadata, replaced in one step."""
+"""Write and read the checkpoint of a training run: one safetensors file with JSON metadata."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Delete a checkpoint and the temporary files that killed processes left beside it."""
+    """Delete a checkpoint and the temporary files that killed processes left in its folder."""
     path.unlink(missing_ok=True)
     remove_temporaries(path)
 

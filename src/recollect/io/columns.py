@@ -1,4 +1,4 @@
-"""Which column of a table has which role: subject, predicate, object, time or start and end, value, weight."""
+"""Find the column of each role in a table: subject, predicate, object, time or start and end, value, weight."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def find_columns(names: list[str], given: Given, static: bool, where: str) -> di
         matches = [position for position, name in enumerate(folded) if name in synonyms]
         if role == "time" and len(matches) > 1 and not static and not {"time", "start"} & given.keys():
             have = " and ".join(repr(names[position]) for position in matches)
-            raise UserError(f"{where}: columns {have} all look like the time; tell one (--columns time=NAME)")
+            raise UserError(f"{where}: columns {have} all look like the time; name one (--columns time=NAME)")
         if matches:
             found.setdefault(role, min(matches, key=lambda position: synonyms.index(folded[position])))
     if static and "object" not in found and "t" in folded:  # a header h, r, t
@@ -83,7 +83,7 @@ def _time_roles(names: list[str], found: Mapping[str, int], given: Given, where:
     time, other = names[found["time"]], names[found[interval[0]]]
     raise UserError(
         f"{where}: columns {time!r} and {other!r} both tell the time; "
-        f"tell which with columns={{'time': {time!r}}} (--columns time=…)"
+        f"choose one with columns={{'time': {time!r}}} (--columns time=…)"
     )
 
 
@@ -92,7 +92,7 @@ def _missing(names: list[str], role: str, where: str) -> UserError:
     have = ", ".join(map(repr, names))
     hint = "; a graph without time is read with static=True (--grain none)" if role == "time" else ""
     return UserError(
-        f"{where}: no column for the {role} among {have}; rename one or tell it with "
+        f"{where}: no column for the {role} among {have}; rename one or give it with "
         f"columns={{{role!r}: …}} (--columns {role}=NAME){hint}"
     )
 
@@ -121,7 +121,7 @@ def headerless_names(width: int, given: Given, static: bool, where: str) -> list
         return [f"column {i}" for i in range(width)]
     if width not in WIDTHS or (width == 3 and not static):
         raise UserError(
-            f"{where}: {width} columns without a header; wanted {WIDTHS[4]}, or tell their positions with "
+            f"{where}: {width} columns without a header; wanted {WIDTHS[4]}, or give their positions with "
             "columns={'subject': 0, …} (--columns subject=0,…); triples without time need static=True (--grain none)"
         )
     return WIDTHS[width].split()

@@ -158,7 +158,7 @@ def _metadata(graph: EpisodicGraph, format: str, folder: Path) -> dict[str, Any]
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    """Return the content of `graph.json` after checking its digest and everything that could mislead a reader."""
+    """Return the content of `graph.json`, after its version, digest, format, time axis and split names are checked."""
     file = folder / GRAPH
     if not file.is_file():
         raise UserError(f"{folder}: not an exported graph, for it has no {GRAPH}; give a folder that has one")

@@ -71,12 +71,12 @@ def digest_of_file(file: Path) -> str:
 
 
 def _written_labels(graph: EpisodicGraph, escape: Callable[[str], str]) -> dict[str, pl.Series]:
-    """Return all labels as they are written, by kind, in the order of their ids."""
+    """Return the escaped labels of each kind, in the order of their ids."""
     return {KINDS[slot]: pl.Series(map(escape, graph.axis(slot).labels), dtype=pl.String) for slot in "spt"}
 
 
 def _frame(facts: Facts, written: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """Return facts with one column per slot, ids replaced by what is written for them, and the optional columns."""
+    """Return facts as a table: one column of escaped labels per slot, then value and weight if there are any."""
     slots = {name: written[KINDS[slot]].gather(facts.column(slot).numpy()) for slot, name in SLOT_NAMES.items()}
     extras = {extra: pl.Series(getattr(facts, extra).numpy()) for extra in extras_of(facts)}
     return pl.DataFrame(slots | extras)
@@ -85,7 +85,7 @@ def _frame(facts: Facts, written: Mapping[str, pl.Series]) -> pl.DataFrame:
 def _graph_from_labels(
     tables: Mapping[str, Table], metadata: Metadata, unescape: Callable[[str], str]
 ) -> EpisodicGraph:
-    """Return the graph of tables whose cells are written labels."""
+    """Return the graph of tables whose cells are escaped labels."""
     labels: dict[str, dict[str, str]] = {kind: {} for kind in KINDS.values()}  # cell -> label
     for slot, name in SLOT_NAMES.items():
         for table in tables.values():
@@ -174,7 +174,7 @@ class _TextFormat:
     """One text file per split, written and read by the template of a fact."""
 
     suffix: str
-    cell: str  # regular expression of a written label
+    cell: str  # regular expression that an escaped label matches
     template: Callable[[str, Sequence[str]], str]  # of a grain and the optional columns of a split
     escape: Callable[[str], str] = str
     unescape: Callable[[str], str] = str
@@ -189,7 +189,7 @@ class _TextFormat:
         return _graph_from_labels(self.read_splits(folder, metadata), metadata, self.unescape)
 
     def write_splits(self, graph: EpisodicGraph, folder: Path, written: Mapping[str, pl.Series]) -> None:
-        """Write one file per split, given what is written for each id by kind."""
+        """Write one file per split; `written` has the text of every id, by kind."""
         for split, facts in graph.splits.items():
             template = self.template(graph.times.grain, extras_of(facts))
             weight = pl.col(pl.Float32).cast(pl.String).str.to_uppercase()  # 1E+16 and INF, as in XML Schema

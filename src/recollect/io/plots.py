@@ -1,4 +1,4 @@
-"""Figures: learning curves, one fact over time, an overview of a graph, a bar chart. They need matplotlib.
+"""Draw figures with matplotlib: learning curves, one fact over time, an overview of a graph, a bar chart.
 
 matplotlib is imported when a figure is drawn, never when this module is imported.
 """

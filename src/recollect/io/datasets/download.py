@@ -1,6 +1,6 @@
-"""Published files: found below RECOLLECT_DATA or in the cache, else downloaded by pooch, with their content checked.
+"""Find published files below RECOLLECT_DATA or in the cache, or download them with pooch, and check their content.
 
-A file appears in the cache whole and right, or not at all.
+A file appears in the cache only after its content was checked.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, TypeAlias
+from typing import IO, TypeAlias
 
 import platformdirs
 from filelock import FileLock
 
 from recollect.errors import UserError
+from recollect.io.atomic import replaced_file
 from recollect.io.datasets.variants import count_rows, published_split, variant
 
 Progress: TypeAlias = Callable[[int, int | None], None]  # bytes received, bytes in all if known
@@ -42,7 +43,7 @@ class File:
     """
 
     path: str
-    sha1: str | None
+    sha1: str | None = None
     url: str | None = None
     member: str | None = None
     rows: int | None = None
@@ -86,7 +87,8 @@ def fetch(file: File, progress: Progress | None = None) -> Path:
         cached.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(cached.with_name(f"{cached.name}.lock")):
             if not _is_right(file, cached):  # another process may have downloaded it in the meantime
-                _download_into_cache(file, progress)
+                with replaced_file(cached) as fresh:
+                    _download_checked(file, file.url, fresh, progress)
     except OSError as error:
         raise UserError(
             f"{file.url} cannot be kept at {cached} ({error.strerror or error}); "
@@ -120,32 +122,23 @@ def _is_right(file: File, path: Path) -> bool:
     return file.rows is None or count_rows(path) == file.rows
 
 
-def _download_into_cache(file: File, progress: Progress | None) -> None:
-    """Let pooch put the file into the cache; it renames a temporary file once the downloader returns."""
-    import pooch
-
-    def download(url: str, output: str, _pooch: Any) -> None:
-        fresh = Path(output)
-        if file.member is None:
-            _download(file, url, fresh, progress)
-        else:
-            archive = fresh.with_name(f"{fresh.name}.archive")
-            try:
-                _download(file, url, archive, progress)
-                _extract(file, url, archive, fresh)
-            finally:
-                archive.unlink(missing_ok=True)
-        if not _is_right(file, fresh):
-            raise UserError(f"{url} gave {variant(fresh, file.rows)}; wanted {_wanted(file)}: {_remedy(file)}")
-
-    (cache_folder() / file.path).unlink(missing_ok=True)  # what is there is wrong; pooch keeps what is there
-    # pooch knows no git checksum, so the downloader checks the content
-    cache = pooch.create(cache_folder(), "", registry={file.path: None}, urls={file.path: file.url})
-    cache.fetch(file.path, downloader=download)
+def _download_checked(file: File, url: str, fresh: Path, progress: Progress | None) -> None:
+    """Download a file, or the archive that holds it, to `fresh` and check its content."""
+    if file.member is None:
+        _download(file, url, fresh, progress)
+    else:
+        archive = fresh.with_name(f"{fresh.name}.archive")
+        try:
+            _download(file, url, archive, progress)
+            _extract(file, url, archive, fresh)
+        finally:
+            archive.unlink(missing_ok=True)
+    if not _is_right(file, fresh):
+        raise UserError(f"{url} gave {variant(fresh, file.rows)}; wanted {_wanted(file)}: {_remedy(file)}")
 
 
 def _download(file: File, url: str, target: Path, progress: Progress | None) -> None:
-    """Download `url` to `target`; try again after errors of the server or the connection."""
+    """Download `url` to `target` with pooch; try again after errors of the server or the connection."""
     import pooch
     from requests import HTTPError, RequestException
 
@@ -172,7 +165,7 @@ def _download(file: File, url: str, target: Path, progress: Progress | None) -> 
 
 
 class _ProgressBar:
-    """The progress bar that pooch calls, as calls of a `Progress` function."""
+    """Adapt a `Progress` function to the progress bar that pooch calls."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

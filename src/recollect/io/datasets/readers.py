@@ -14,7 +14,7 @@ import polars as pl
 import torch
 
 from recollect.errors import UserError
-from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, sort_facts
+from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, encode, sort_facts
 from recollect.graph.times import TimeAxis, time_bin
 from recollect.io.assembly import Table, assemble
 from recollect.io.tables import read
@@ -23,17 +23,17 @@ Paths: TypeAlias = Mapping[str, Path]  # role (train, valid, test, …) -> path 
 
 
 def read_facts(paths: Paths) -> EpisodicGraph:
-    """Read facts with labels and dates, one file a split."""
+    """Read facts with labels and dates, one file per split."""
     return read(dict(paths))
 
 
 def read_static(paths: Paths) -> EpisodicGraph:
-    """Read triples without time, one file a split."""
+    """Read triples without time, one file per split."""
     return read(dict(paths), static=True)
 
 
 def read_ids_and_hours(paths: Paths) -> EpisodicGraph:
-    """Read facts with ids and hours, one file a split; further columns are ignored."""
+    """Read facts with ids and hours, one file per split; further columns are ignored."""
     return read(dict(paths), columns={"subject": 0, "predicate": 1, "object": 2, "time": 3}, grain="ordinal")
 
 
@@ -72,14 +72,28 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
             kept = frame.filter(~applies.fill_null(False))
             dropped[reason] += frame.height - kept.height
             frame = kept
+        frame = frame.with_columns(start=pl.coalesce("start", "end"))
         tables[split] = Table(frame, partial(_where, path), str(path))
-    graph = assemble(tables, grain="year", inclusive_end=True, open_start="end", overlap="later", name="intervals")
-    left = {reason: count for reason, count in dropped.items() if count}
-    return replace(graph, rows=rows, dropped=left | dict(graph.dropped))
+    graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, name="intervals")
+    splits = _without_later_facts(graph)
+    dropped["fact is in a later split too"] = len(graph.facts) - sum(map(len, splits.values()))
+    return replace(graph, splits=splits, rows=rows, dropped={reason: n for reason, n in dropped.items() if n})
 
 
 def _where(path: Path, row: int) -> str:
     return f"{path}, row {row} of those kept"
+
+
+def _without_later_facts(graph: EpisodicGraph) -> dict[str, Facts]:
+    """Return the splits without the facts that are also in a later split."""
+    splits = {}
+    later = torch.empty(0, dtype=torch.int64)
+    for split in reversed(SPLITS):
+        facts = graph.splits[split]
+        codes = encode(facts, graph.sizes)
+        splits[split] = facts[~torch.isin(codes, later)]
+        later = torch.cat([later, codes])
+    return {split: splits[split] for split in SPLITS}
 
 
 def _text_columns(path: Path, names: list[str]) -> pl.DataFrame:
@@ -122,9 +136,8 @@ def read_matlab(paths: Paths) -> EpisodicGraph:
         weeks = [str(x) for x in content["dates"].ravel()[: int(week.max()) + 1]]
     except (KeyError, ValueError, TypeError, MatReadError, OSError) as error:
         raise UserError(f"{path}: not the MATLAB file of cells that was wanted ({error})") from error
-    return _graph_of_ids(
-        labels, _sunday_weeks(weeks), torch.from_numpy(np.stack([subject, root, object_, week], axis=1))
-    )
+    ids = torch.from_numpy(np.stack([subject, root, object_, week], axis=1))
+    return _graph_of_ids(labels, _sunday_weeks(weeks), ids)
 
 
 def _sunday_weeks(starts: list[str]) -> TimeAxis:
@@ -177,11 +190,9 @@ def _graph_of_ids(
 ) -> EpisodicGraph:
     """Return the graph of facts `ids` (n, 4), which number entities and predicates in the order of `labels`."""
     vocabularies = {kind: Vocabulary.of(kind, names) for kind, names in labels.items()}
-    entity, predicate = (
-        torch.tensor([vocabularies[kind].index(name) for name in labels[kind]]) for kind in ("entity", "predicate")
-    )
+    entity = vocabularies["entity"].ids(pl.Series(labels["entity"]))
+    predicate = vocabularies["predicate"].ids(pl.Series(labels["predicate"]))
     s, p, o, t = ids.unbind(1)
     facts = Facts(Facts.from_columns(entity[s], predicate[p], entity[o], t).ids, None, weight)
-    sizes = {**{kind: len(v) for kind, v in vocabularies.items()}, "time": len(times)}
-    graph = EpisodicGraph(vocabularies["entity"], vocabularies["predicate"], times, {"train": sort_facts(facts, sizes)})
-    return replace(graph, rows={"train": len(facts)})
+    graph = EpisodicGraph(vocabularies["entity"], vocabularies["predicate"], times, {}, rows={"train": len(facts)})
+    return replace(graph, splits={"train": sort_facts(facts, graph.sizes)})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from recollect.graph.facts import SPLITS
@@ -34,7 +32,7 @@ _OPENINGS = {  # in lower case
     b"<html": "a web page",
     b"version https://git-lfs": "a Git LFS pointer",
 }
-_CHUNK = 1 << 16  # bytes
+_HEAD = 1 << 16  # bytes that decide what kind of file it is
 _SAMPLE_ROWS = 1000
 _DATE = re.compile(rb'"?-?[\d#]{1,4}-[\d#]{2}-[\d#]{2}')
 _NUMBER = re.compile(rb"\d{1,18}")
@@ -49,30 +47,28 @@ def variant(path: Path, wanted: int | None = None) -> str:
     ...     variant(Path(file.name))
     '74,845 rows of 4 columns, ids and hours, like ICEWS14 as RE-GCN splits it (train)'
     """
-    rows = count_rows(path)
+    rows, description = count_rows(path), _describe(path)
     if rows == wanted:
-        return f"{_describe(path)}, the right number of rows but other bytes (edited, or other line ends)"
+        return f"{description}, the right number of rows but other bytes (edited, or other line ends)"
     like = published_split(rows)
-    return f"{_describe(path)}, like {like}" if like else _describe(path)
+    return f"{description}, like {like}" if like else description
 
 
 def _describe(path: Path) -> str:
     """Describe the content of a file: kind of archive, or rows, columns and kinds of labels."""
-    with path.open("rb") as opened:
-        head = opened.read(_CHUNK)
+    content = path.read_bytes()
+    head = content[:_HEAD]
     if not head:
         return "nothing"
     for opening, kind in _OPENINGS.items():
         if head.lstrip().lower().startswith(opening):
-            return f"{kind} of {path.stat().st_size:,} bytes"
+            return f"{kind} of {len(content):,} bytes"
     if b"\0" in head:
-        return f"binary data of {path.stat().st_size:,} bytes"
-    rows = count_rows(path)
+        return f"binary data of {len(content):,} bytes"
+    lines = content.removesuffix(b"\n").split(b"\n")
+    rows = len(lines)
     separator = b"\t" if b"\t" in head else b","
-    with path.open("rb") as opened:
-        lines = iter(partial(opened.readline, _CHUNK), b"")
-        chosen = islice(lines, 0, rows, max(1, rows // _SAMPLE_ROWS))
-        sample = [line.rstrip(b"\r\n").split(separator) for line in chosen]
+    sample = [line.rstrip(b"\r").split(separator) for line in lines[:: max(1, rows // _SAMPLE_ROWS)]]
     widths = sorted({len(row) for row in sample})
     columns = f"{widths[0]} to {widths[-1]} columns" if len(widths) > 1 else _plural(widths[0], "column")
     line_ends = ", with Windows line ends" if b"\r\n" in head else ""
@@ -96,15 +92,12 @@ def _label_kinds(sample: list[list[bytes]]) -> str:
 
 def count_rows(path: Path) -> int:
     """Return the number of lines; the last may lack its line end."""
-    rows, last = 0, b"\n"
     with path.open("rb") as opened:
-        while chunk := opened.read(_CHUNK):
-            rows, last = rows + chunk.count(b"\n"), chunk[-1:]
-    return rows + (last != b"\n")
+        return sum(1 for _ in opened)
 
 
 def published_split(rows: int) -> str:
-    """Return the published split that has so many rows; empty if there is none."""
+    """Return the name of the published split with this number of rows, or an empty text."""
     for name, counts in VARIANTS.items():
         splits = [split for split, count in zip(SPLITS, counts, strict=True) if count == rows]
         if splits:

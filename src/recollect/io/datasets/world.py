@@ -7,7 +7,7 @@ and their relations, so a model can infer held-out facts. Every fact has a known
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 import torch
@@ -27,8 +27,7 @@ _OFFICES = ("President of", "Foreign minister of", "Ambassador of")
 _TERM = {"President of": 48, "Foreign minister of": 30, "Ambassador of": 36}  # months, at most
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """A fact that holds in months [start, end), counted from the first month."""
 
     subject: str
@@ -60,15 +59,9 @@ def world(*, countries: int = 24, years: int = 10, seed: int = 0) -> EpisodicGra
         if state.predicate == "President of":
             presidents |= {(state.object, month): state.subject for month in _span(state)}
     states += _visits(states, presidents, draw)
-    frame = pl.DataFrame(
-        {
-            "subject": [s.subject for s in states],
-            "predicate": [s.predicate for s in states],
-            "object": [s.object for s in states],
-            "start": [_month(s.start) for s in states],
-            "end": [_month(s.end) for s in states],
-        }
-    )
+    frame = pl.DataFrame(states, schema=_State._fields, orient="row")
+    labels = {i: _month(i) for i in range(months + 1)}
+    frame = frame.with_columns(pl.col("start", "end").replace_strict(labels))
     table = Table(frame, lambda row: f"row {row} of the world", "world")
     return split_randomly(assemble({"train": table}, grain="month", name="world"), seed=seed)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import polars as pl
-import torch
 
 from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, sort_facts
@@ -82,6 +81,7 @@ def read_events(
 def _code_names(
     event_format: EventFormat, recipe: EventRecipe, names: Mapping[str, str] | Callable[[], Mapping[str, str]] | None
 ) -> Mapping[str, str]:
+    """Return the event names of CAMEO codes where the recipe needs them and the files have none, else nothing."""
     if recipe.predicates != "name" or event_format.text is not None:
         return {}
     if names is None:
@@ -108,24 +108,17 @@ def _graph(table: pl.DataFrame, recipe: EventRecipe, event_format: EventFormat, 
     entities = Vocabulary.of("entity", pl.concat([facts["subject"], facts["object"]]).unique())
     predicates = Vocabulary.of("predicate", facts["predicate"].unique())
     times = TimeAxis.spanning(recipe.grain, [facts["time"].min(), facts["time"].max()])  # type: ignore[list-item]
-    graph = EpisodicGraph(
-        entities,
-        predicates,
-        times,
-        {},
-        name,
-        duplicates=int(facts["events"].sum()) - facts.height,
-        rows={"train": rows},
-        dropped=dropped,
-    )
-    ids = Facts.from_columns(
+    duplicates = int(facts["events"].sum()) - facts.height
+    graph = EpisodicGraph(entities, predicates, times, {}, name, duplicates, {"train": rows}, dropped)
+    train = Facts.from_columns(
         entities.ids(facts["subject"]),
         predicates.ids(facts["predicate"]),
         entities.ids(facts["object"]),
-        torch.from_numpy((facts["time"] - times.first).to_numpy(writable=True)),
-    ).ids
-    weight = facts["events"].cast(pl.Float32).to_torch() if recipe.counts else None
-    return replace(graph, splits={"train": sort_facts(Facts(ids, None, weight), graph.sizes)})
+        (facts["time"] - times.first).to_torch(),
+    )
+    if recipe.counts:
+        train = replace(train, weight=facts["events"].cast(pl.Float32).to_torch())
+    return replace(graph, splits={"train": sort_facts(train, graph.sizes)})
 
 
 def _label_columns(facts: pl.DataFrame) -> pl.DataFrame:

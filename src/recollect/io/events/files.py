@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -18,16 +20,8 @@ from recollect.errors import UserError
 
 _SUFFIXES = (".tab", ".tsv", ".csv", ".gz", ".zip")  # files that are taken from a folder
 _SAMPLE_LINES = 100  # lines of a file that are searched for its format
-_SAMPLE_BYTES = 1 << 22
-_UNPACK_ERRORS = (
-    zipfile.BadZipFile,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-)
+_SAMPLE_BYTES = 1 << 16  # of a line
+_UNPACK_ERRORS = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -83,6 +77,7 @@ def event_files(sources: Sequence[str | Path]) -> list[Path]:
 
 
 def _matches(source: str | Path) -> list[Path]:
+    """Return the files that a path, folder or glob pattern names."""
     path = Path(source)
     if path.is_dir():
         return [inside for inside in path.iterdir() if inside.suffix.lower() in _SUFFIXES and inside.is_file()]
@@ -117,17 +112,10 @@ def common_format(files: Sequence[Path]) -> EventFormat:
 
 
 def _first_lines(stream: IO[bytes]) -> list[bytes]:
-    """Return up to _SAMPLE_LINES lines that are not blank."""
-    lines: list[bytes] = []
-    left = _SAMPLE_BYTES
-    while left > 0 and len(lines) < _SAMPLE_LINES:
-        line = stream.readline(left)
-        if not line:
-            break
-        left -= len(line)
-        if line.strip(b"\r\n"):
-            lines.append(line.rstrip(b"\r\n"))
-    return lines
+    """Return the first lines that are not blank."""
+    lines = iter(partial(stream.readline, _SAMPLE_BYTES), b"")
+    filled = (line.rstrip(b"\r\n") for line in lines if line.strip(b"\r\n"))
+    return list(islice(filled, _SAMPLE_LINES))
 
 
 def _versions(lines: list[bytes], path: Path) -> list[EventFormat]:
@@ -176,6 +164,7 @@ def _opened(path: Path) -> Iterator[Iterator[IO[bytes]]]:
 
 
 def _members(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield a stream of plain text for each member of an archive, or the file itself."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(raw) as archive:
             for member in sorted(archive.infolist(), key=lambda info: info.filename):

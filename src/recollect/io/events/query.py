@@ -1,4 +1,4 @@
-"""Raw events as one Ibis expression: text columns in, facts and reasons for dropped rows out.
+"""Compute facts and the reasons of dropped rows from raw events, as one Ibis expression on text columns.
 
 The expression uses only what Ibis offers on every engine, so DuckDB and a cluster give the same facts.
 """
@@ -18,7 +18,7 @@ import ibis.expr.types as ir
 import polars as pl
 
 from recollect.errors import UserError
-from recollect.graph.times import moment, time_bin
+from recollect.graph.times import coarser_grain, time_bin
 from recollect.io.events.cameo import ROOTS
 from recollect.io.events.files import EventFormat
 
@@ -62,7 +62,7 @@ def run_on_duckdb(
     folder: Path,
     progress: Progress | None,
 ) -> pl.DataFrame:
-    """Return the table of `facts_and_drops` and of the rows that DuckDB could not read; spill to `folder`."""
+    """Run `facts_and_drops` on text files with DuckDB and add the rows it could not read; spill to `folder`."""
     config: dict[str, Any] = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}
     with duckdb.connect(config=config) as connection:
         connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
@@ -148,13 +148,13 @@ def facts_and_drops(
         object=_actor(lines[f"c{object_}"], recipe),
         date=_date(lines[f"c{event_format.date}"]),
     )
-    judged = parsed.mutate(reason=_reason(parsed, recipe))
-    kept = judged.reason.isnull()
-    time = time_bins(judged.date, recipe.grain).cast("string")
-    parts = [judged.file, judged.subject, judged.predicate, judged.object, time]
-    keyed = judged.select(
+    checked = parsed.mutate(reason=_reason(parsed, recipe))
+    kept = checked.reason.isnull()
+    time = time_bins(checked.date, recipe.grain).cast("string")
+    parts = [checked.file, checked.subject, checked.predicate, checked.object, time]
+    keyed = checked.select(
         "reason",
-        event=kept.ifelse(judged.event, None),
+        event=kept.ifelse(checked.event, None),
         # no label contains a tab: it separates the columns of the files
         key=kept.ifelse(ibis.literal("\t").join(parts), None),
     )
@@ -262,8 +262,7 @@ def _reason(parsed: ir.Table, recipe: EventRecipe) -> ir.StringValue:
 
 def _at_grain_of(dates: Any, limit: str) -> tuple[ir.IntegerValue, int]:
     """Return the time bins of dates and of a limit, both at the grain at which the limit is written."""
-    read = moment(limit)
-    grain = "day" if read is None or read[1] == "hour" else read[1]
+    grain = coarser_grain("day", limit)
     number = time_bin(limit, grain)
     assert number is not None  # the recipe checked its limits
     return time_bins(dates, grain), number
