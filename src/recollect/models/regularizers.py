@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from recollect.engine import gather
-from recollect.models.batch import Batch, add_all, real_rows
+from recollect.models.batch import Batch, real_rows
 from recollect.models.time_knots import TimeKnots
 
 ROWWISE_ELEMENTS = 2**12  # time rows of more elements are regularized one at a time, without copies
@@ -26,7 +26,7 @@ def embedding_norms(batch: Batch, slot: str, query: Tensor, answers: Tensor) -> 
     given_slot = "s" if slot == "o" else "o"
     given, given_index = first.factor(given_slot, first.ids[given_slot])
     answer, answer_index = first.factor(slot, answers)
-    queries = add_all([gather(norm(given), given_index), *(norm(product) for product in between)])
+    queries = sum((norm(product) for product in between), start=gather(norm(given), given_index))
     return queries, gather(norm(answer), answer_index)
 
 
