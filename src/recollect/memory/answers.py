@@ -76,6 +76,7 @@ def best_triples(model: TensorModel, given: Mapping[str, int], top: int) -> tupl
     best, scores = Facts.of([]), torch.empty(0, dtype=model.dtype)
     for block in queries.split(max(1, BLOCK_BYTES // (CANDIDATE_BYTES * sizes[ranked]))):
         found = model.score_against(block, ranked).cpu().flatten()
+        check_scores(found)
         # the best so far come first: of equal scores the lower ids stay, whatever the blocks
         merged = torch.cat([scores, found])
         kept = merged.sort(descending=True, stable=True).indices[:top]
