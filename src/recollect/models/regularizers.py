@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from recollect.engine import gather
+from recollect.graph.facts import Facts
 from recollect.models.batch import Batch, real_rows
-from recollect.models.time_knots import TimeKnots
+from recollect.models.tensor_model import TensorModel
+from recollect.models.time_knots import interpolate_untouched_, neighbours
 
 ROWWISE_ELEMENTS = 2**12  # time rows of more elements are regularized one at a time, without copies
 
@@ -38,23 +42,26 @@ def _cubic_norm(x: Tensor) -> Tensor:
     return x.abs().pow(3).sum(dim=1)
 
 
-class Smoothness:
-    """weight · Σ ‖a_k − a_{k+1}‖² over neighbouring knots, added to the loss summed over all facts."""
+class TimeSmoothness:
+    """weight · Σ ‖a_k − a_{k+1}‖² over neighbouring knots of the time table, added to the loss of all facts."""
 
-    def __init__(self, weight: float, facts_per_time: Tensor, neighbours: tuple[Tensor, Tensor]) -> None:
-        """`facts_per_time` (times,) counts training facts; `neighbours` are the knots before and after each, or −1."""
-        self.weight, self.facts_per_time, self.neighbours = weight, facts_per_time, neighbours
+    def __init__(self, model: TensorModel, facts: Facts, weight: float) -> None:
+        """`facts` are the training facts."""
+        self.model, self.weight = model, weight
+        self.facts_per_time = facts.t.bincount(minlength=model.sizes["time"])
+        self.neighbours = neighbours(model.sizes["time"], model.config.time_levels)
 
     @torch.no_grad()
-    def add_gradient_(
-        self, grad: Tensor, table: Tensor, times: Tensor, knots: TimeKnots | None, rows: Tensor | None
-    ) -> None:
-        """Add a batch's share of the gradient to `grad`, whose rows are the table's `rows`, or all.
+    def add_gradient_(self, grads: Mapping[str, Tensor], times: Tensor, rows: Tensor | None) -> None:
+        """Add a batch's share to the gradient of the time table, of which `grads` holds the given `rows`, or all.
 
         `times` (B,) are those of the batch's facts. A time is regularized by the share of its facts that the batch
         has, so that an epoch adds one whole gradient.
         """
-        scale = 2 * self.weight / len(times) * self._shares(times, knots)
+        if not self.weight or "time" not in grads:
+            return
+        grad, table = grads["time"], self.model.time
+        scale = 2 * self.weight / len(times) * self._shares(times)
         rows = torch.arange(len(table)) if rows is None else rows
         if table[0].numel() < ROWWISE_ELEMENTS:
             for neighbour in self.neighbours:
@@ -70,11 +77,19 @@ class Smoothness:
                 if near_row >= 0:
                     grad[place].add_(table[row], alpha=alpha).sub_(table[near_row], alpha=alpha)
 
-    def _shares(self, times: Tensor, knots: TimeKnots | None) -> Tensor:
+    def interpolate_(self) -> None:
+        """Set the rows of knots without facts to where the regularizer alone would move them."""
+        if self.weight:
+            times_with_facts = self.facts_per_time.nonzero()[:, 0]
+            interpolate_untouched_(
+                self.model.time, times_with_facts, len(self.facts_per_time), self.model.config.time_levels
+            )
+
+    def _shares(self, times: Tensor) -> Tensor:
         """Return the share of each knot's training facts that the batch has: (knots,)."""
         found, counts = times.unique(return_counts=True)
         shares = torch.zeros(len(self.facts_per_time), dtype=torch.float64)
         shares[found] = counts / self.facts_per_time[found].double()
-        if knots is None:
+        if self.model.knots is None:
             return shares
-        return knots.shares(shares, (self.facts_per_time > 0).double())
+        return self.model.knots.shares(shares, (self.facts_per_time > 0).double())

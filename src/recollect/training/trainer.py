@@ -18,9 +18,8 @@ from recollect.engine import RowOptimizer, distinct_counts, one_thread
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
-from recollect.models.regularizers import Smoothness
+from recollect.models.regularizers import TimeSmoothness
 from recollect.models.tensor_model import TensorModel
-from recollect.models.time_knots import UntouchedKnots, neighbours
 from recollect.training.objectives import TrainingBatch
 from recollect.training.recipe import Recipe
 from recollect.training.rows import RowSelection
@@ -98,27 +97,6 @@ class WeightAverage:
         finally:
             for name, value in last.items():
                 self.parameters[name].data = value
-
-
-class TimeSmoothness:
-    """The smoothness regularizer of the time table, bound to a model and its training facts."""
-
-    def __init__(self, model: TensorModel, facts: Facts, weight: float) -> None:
-        times, levels = model.sizes["time"], model.config.time_levels
-        facts_per_time = facts.t.bincount(minlength=times)
-        self.model, self.weight = model, weight
-        self.regularizer = Smoothness(weight, facts_per_time, neighbours(times, levels))
-        self.untouched = UntouchedKnots.of(facts_per_time.nonzero()[:, 0], times, levels)
-
-    def add_gradient_(self, grads: Mapping[str, Tensor], times: Tensor, rows: Tensor | None) -> None:
-        """Add a batch's share of the gradient to that of the time table; `times` (B,) are those of its facts."""
-        if self.weight and "time" in grads:
-            self.regularizer.add_gradient_(grads["time"], self.model.time, times, self.model.knots, rows)
-
-    def interpolate_(self) -> None:
-        """Set the rows of times without facts to where the regularizer alone would move them."""
-        if self.weight:
-            self.untouched.interpolate_(self.model.time)
 
 
 class Trainer:
