@@ -66,7 +66,7 @@ def semantic_model(model: TensorModel, row: Tensor) -> TensorModel:
         kept = "".join(axis[name] for name in target_equation.axes("p"))
         predicates = model.lift("p", model.predicate)
         lifted = torch.einsum(f"{time_axes},N{source_equation.axes('p')}->N{kept}", factor, predicates)
-        weights["predicate"] = model.lower("p", lifted)
+        weights["predicate"] = model.lower(lifted)
     name = next(name for name, kind in MODELS.items() if kind is target)
     config = replace(model.config, model=name, form="semantic", time_dim=None)
     if model.semantic_counterpart is not None:

@@ -85,9 +85,9 @@ class TensorModel(nn.Module):
         """Return table rows (…, shape) as factors of the equation (…, axes); the identity unless overridden."""
         return rows
 
-    def lower(self, slot: str, factor: Tensor) -> Tensor:
-        """Return the table rows whose lift is this factor."""
-        return factor
+    def lower(self, factors: Tensor) -> Tensor:
+        """Return the predicate rows whose lifts are these factors; the inverse of `lift("p", rows)`."""
+        return factors
 
     @property
     def is_lifted(self) -> bool:
