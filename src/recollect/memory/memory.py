@@ -297,9 +297,7 @@ class Memory:
         return len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
 
 
-def load(path: str | Path) -> Memory:
-    """Return the memory that was saved at `path`, after its files have been checked."""
-    return Memory.load(path)
+load = Memory.load
 
 
 def _build(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> TensorModel:
