@@ -1,4 +1,4 @@
-"""A memory: labels in, labelled tables out."""
+"""The class Memory: train, save, load, and answer questions by label with tables of labels."""
 
 from __future__ import annotations
 
@@ -182,6 +182,8 @@ class Memory:
         scores, probabilities = [torch.empty(0)], [torch.empty(0, dtype=torch.float64)]
         for slot in self.model.slots:
             rows = is_open[:, SLOTS.index(slot)].nonzero()[:, 0]
+            if not len(rows):
+                continue
             best = best_candidates(self.model, self.calibration, facts[rows], slot, top)
             repeated = rows.repeat_interleave(best.ids.shape[1])
             queries.append(repeated)

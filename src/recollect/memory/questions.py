@@ -25,25 +25,25 @@ def parse_questions(graph: EpisodicGraph, slots: str, table: Table) -> tuple[Fac
 
     A question is a row with one null among the slots of the model, `slots`.
     """
-    frame, is_open = _read_table(slots, table)
+    labels, is_open = _read_table(slots, table)
     counts = is_open.sum(dim=1)
     wrong = (counts != 1).nonzero()[:, 0]
     if len(wrong):
         row = int(wrong[0])
-        place = f"row {row}: " if frame.height > 1 else ""
+        place = f"row {row}: " if len(is_open) > 1 else ""
         raise UserError(
             f"{place}recall fills one slot, and {int(counts[row])} are open; give all but one of {_names(slots)}"
         )
-    return _parse_ids(graph, frame), is_open
+    return _parse_ids(graph, labels, len(is_open)), is_open
 
 
 def parse_facts(graph: EpisodicGraph, slots: str, table: Table) -> Facts:
     """Return the ids of facts by label; every slot of the model must be given in every row."""
-    frame, is_open = _read_table(slots, table)
+    labels, is_open = _read_table(slots, table)
     if bool(is_open.any()):
         row, column = is_open.nonzero()[0].tolist()
         raise UserError(f"row {row} has no {SLOT_NAMES[SLOTS[column]]}; give {_names(slots)} of every fact")
-    return _parse_ids(graph, frame)
+    return _parse_ids(graph, labels, len(is_open))
 
 
 def check_slots(model: TensorModel, slots: str | None) -> str:
@@ -77,29 +77,30 @@ def slot_of_label(graph: EpisodicGraph, label: Time) -> str:
     return SLOT_OF_KIND[kinds[0]]
 
 
-def _read_table(slots: str, table: Table) -> tuple[pl.DataFrame, Tensor]:
-    """Return a table of labels as a frame, and which slots of the model are null or left out: (n, 4) bool."""
+def _read_table(slots: str, table: Table) -> tuple[dict[str, list[Any]], Tensor]:
+    """Return the labels of a table by slot, and which slots of the model are null or left out: (n, 4) bool."""
     frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
-    for name in frame.columns:
+    labels: dict[str, list[Any]] = {}
+    is_open = torch.ones(frame.height, len(SLOTS), dtype=torch.bool)
+    for name, column in frame.to_dict(as_series=False).items():
         if name not in SLOT_NAMES.values():
             raise UserError(f"unknown column {name!r}; name the columns {_names(SLOTS)}")
-    is_open = torch.ones(frame.height, len(SLOTS), dtype=torch.bool)
-    for name in frame.columns:
-        is_open[:, SLOTS.index(parse_slot(name))] = torch.tensor(frame[name].is_null().to_list(), dtype=torch.bool)
+        slot = parse_slot(name)
+        labels[slot] = column
+        is_open[:, SLOTS.index(slot)] = torch.tensor([label is None for label in column], dtype=torch.bool)
     if "t" not in slots:
         if not bool(is_open[:, SLOTS.index("t")].all()):
             raise UserError("this is a semantic memory, which has no times; leave the time out")
         is_open[:, SLOTS.index("t")] = False
-    return frame, is_open
+    return labels, is_open
 
 
-def _parse_ids(graph: EpisodicGraph, frame: pl.DataFrame) -> Facts:
-    """Return the facts of a table of labels; a label that is null or left out has id 0."""
-    facts = Facts(torch.zeros(frame.height, len(SLOTS), dtype=torch.int64))
-    for name in frame.columns:
-        slot, labels = parse_slot(name), frame[name].to_list()
-        id_of = {label: 0 if label is None else graph.axis(slot).index(label) for label in dict.fromkeys(labels)}
-        facts = facts.with_slot(slot, torch.tensor([id_of[label] for label in labels], dtype=torch.int64))
+def _parse_ids(graph: EpisodicGraph, labels: Mapping[str, list[Any]], count: int) -> Facts:
+    """Return `count` facts from labels by slot; where a label is null or left out, the id is 0."""
+    facts = Facts(torch.zeros(count, len(SLOTS), dtype=torch.int64))
+    for slot, column in labels.items():
+        id_of = {label: 0 if label is None else graph.axis(slot).index(label) for label in dict.fromkeys(column)}
+        facts = facts.with_slot(slot, torch.tensor([id_of[label] for label in column], dtype=torch.int64))
     return facts
 
 
