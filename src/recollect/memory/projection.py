@@ -43,6 +43,7 @@ SAMPLE = 2**20  # cells that a calibration is fitted to
 STEPS = 60  # of conjugate gradients, at most
 RESIDUAL = 1e-2  # relative to that of zero rows, at which conjugate gradients stop
 BYTES = 256 * 2**20  # scores of all triples at some times
+STATES = 16  # semantic models that a memory holds at once: each has tables of its own
 
 Progress = Callable[[float], None]  # receives the share that is done
 
@@ -307,7 +308,7 @@ def sample_state(
 
 
 class SemanticStates:
-    """The state of a graph as of any time: a semantic model and its calibration, computed when first needed."""
+    """The semantic models of a graph as of any time and their calibrations, computed when first needed."""
 
     def __init__(self, model: TensorModel, graph: EpisodicGraph) -> None:
         self.model, self.graph = model, graph
@@ -327,5 +328,7 @@ class SemanticStates:
             model = self._projection.at(time)
             seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]
             fit = fit_platt(sample_state(model, Facts.concat(seen), time, generator=seeded(0)))
+            if len(self._states) >= STATES:
+                del self._states[next(iter(self._states))]  # the oldest
             self._states[time] = model, Calibration(dict.fromkeys("spo", fit))
         return self._states[time]
