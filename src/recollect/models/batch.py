@@ -1,4 +1,4 @@
-"""A batch of facts bound to a model: one contraction per equation, from which scores and queries are read."""
+"""Bind a batch of facts to a model: one contraction per equation computes scores and queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIFT_WHOLE = 4  # lift the whole table if a batch needs at least 1/4 of its rows
 
 
 class Batch:
-    """Facts on their way to scores; products of factors are computed once and shared by all open slots."""
+    """Facts bound to a model; products of factors are computed once and shared by all open slots."""
 
     def __init__(
         self, model: TensorModel, facts: Facts, counts: Mapping[str, int] | None = None, open: str = ""

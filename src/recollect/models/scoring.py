@@ -150,18 +150,16 @@ def _equation_scores(model: TensorModel, facts: Facts, prefix: str) -> Tensor:
 
 def _score_factors(model: TensorModel, facts: Facts, prefix: str, slot: str, factors: Tensor) -> Tensor:
     """Return θ by one equation of each fact with each factor (N, *axes) in the open slot: (B, N)."""
-    if torch.is_grad_enabled():
-        return model.batch(facts).contractions[prefix].score_candidates(slot, factors)
-    scores = torch.empty(len(facts), len(factors), dtype=model.dtype, device=model.device)
-    size = max(1, CANDIDATE_ELEMENTS // factors[0].numel())
-    for start in range(0, len(factors), size):
-        block = factors[start : start + size]
+    is_whole = torch.is_grad_enabled()
+    size = len(factors) if is_whole else max(1, CANDIDATE_ELEMENTS // factors[0].numel())
+    scores = []
+    for block in factors.split(size):
 
         def fn(batch: Batch, _: slice, block: Tensor = block) -> Tensor:
             return batch.contractions[prefix].score_candidates(slot, block)
 
-        scores[:, start : start + size] = _in_pieces(model, facts, slot, fn, block)
-    return scores
+        scores.append(_in_pieces(model, facts, slot, fn, block))
+    return torch.cat(scores, dim=1)
 
 
 def _in_pieces(

@@ -3,7 +3,7 @@
     a_t = Σ_w (1 − f) K_w[k] + f K_w[k + 1],    k + f = t / w,
 
 over the spacings w. Spacing 1 gives every time a knot of its own, 0 gives all times one common knot. A coarse level is
-learned from all days of a month, a fine one adds what is particular to a day.
+learned from all days of a month, a fine one adds what differs from day to day.
 """
 
 from __future__ import annotations
