@@ -77,7 +77,7 @@ class Equation:
         return "".join(dict.fromkeys("".join(self.occurrences(slot))))
 
     def order(self, slot: str) -> int:
-        """Return the number of axes of a row of a slot: 1 for a vector, 3 for the core of a time, 0 without the slot."""
+        """Return the number of axes of a row of a slot: 1 for a vector, 3 for the core of a time, 0 without slot."""
         return max(map(len, self.occurrences(slot)), default=0)
 
     def einsum(self, open: str | None = None) -> str:
