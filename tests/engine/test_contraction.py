@@ -152,6 +152,11 @@ def test_many_equations_are_contracted_as_one_einsum_does(**example):
     check_equation(**example)
 
 
+def test_groups_by_rows_of_a_table_are_not_those_of_distinct_rows():
+    equation = Equation.parse("p:a s:ab o:b")
+    check_equation(equation, 3, 40, 0, backend="reference", threads=1, dtype=torch.float64, is_shared=False)
+
+
 @EACH_BACKEND
 def test_a_part_that_is_summed_away_whole_may_have_several_axes(backend):
     example = Example(Equation.parse("s:ab p:a o:cd t:bcd"), 120, 3, 0, torch.float64)  # b has length 1

@@ -267,6 +267,14 @@ def test_of_equal_scores_the_lower_ids_come_first_whatever_the_blocks(monkeypatc
         assert best_triples(model, {}, n)[0].ids.tolist() == whole[:n]
 
 
+def test_the_best_triples_of_scores_that_are_nan_are_an_error():
+    model = random_model("complex", "semantic")
+    with torch.no_grad():
+        model.entity.fill_(1e200)  # finite, but the products of two overflow to ∞ − ∞
+    with pytest.raises(UserError, match="scores some answers as NaN"):
+        best_triples(model, {"p": 1}, 3)
+
+
 @pytest.mark.parametrize("count", [50, 1000])
 def test_a_sample_of_a_state_represents_all_cells(count):
     facts, model = random_facts(30), random_model("rescal", "semantic")

@@ -69,7 +69,7 @@ class Contraction:
         self._parts: dict[int, Part] = {}
         self._problems: dict[Terms, Problem] = {}
         self._combinations: dict[str, Combinations] = {}
-        self._groups: dict[tuple[str, str], Groups] = {}
+        self._groups: dict[tuple[str, str, bool], Groups] = {}
 
     def score(self) -> Tensor:
         """Return θ of each fact: (B,)."""
@@ -227,7 +227,7 @@ class Contraction:
     def _multiply_grouped(self, x: Part, y: Part, i: Tensor, j: Tensor, slots: str) -> tuple[Tensor, str]:
         """Return x's rows times the matrices of y, each shared by a group of rows, and the axes of the product."""
         left, summed, right = _split_axes(x.axes, y.axes)
-        key = (slots, y.slots)
+        key = (slots, y.slots, y.distinct)
         if key not in self._groups:
             self._groups[key] = Groups.of(j)
         groups = self._groups[key]

@@ -32,6 +32,7 @@ class Baseline:
     def __init__(self, facts: Facts, sizes: Mapping[str, int], *, decay: float = 0.0) -> None:
         self.facts, self.sizes, self.decay = facts.true(), sizes, decay
         self._sorted: dict[str, tuple[Tensor, Facts]] = {}  # slot -> sorted keys (n,) and the facts in that order
+        self._shares: dict[str, tuple[Tensor, Tensor]] = {}  # slot -> tie-breakers (predicates, N) and (N,)
 
     def score(self, facts: Facts) -> Tensor:
         """Return the score of each fact's object: (B,)."""
@@ -48,9 +49,10 @@ class Baseline:
         else:
             recency = self._recency(facts.t[rows] - found.t)
             scores.index_put_((rows, found.column(slot)), recency, accumulate=True)
+        by_predicate, overall = self._tie_breakers(slot)
         if slot != "p":
-            scores += BY_PREDICATE * self._shares(slot, "p")[facts.p]
-        scores += OVERALL * self._shares(slot)
+            scores += by_predicate[facts.p]
+        scores += overall
         if candidates is None:
             return scores
         return scores[:, candidates] if candidates.dim() == 1 else scores.gather(1, candidates)
@@ -70,12 +72,12 @@ class Baseline:
         rows, places = expand_ranges(torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True))
         return rows, training[places]
 
-    def _shares(self, slot: str, by: str = "") -> Tensor:
-        """Return the share of training facts with each id of a slot, (N,); with each id of slot `by` too, (M, N)."""
-        size = self.sizes[KINDS[slot]]
-        codes = self.facts.column(slot)
-        if by:
-            codes = codes + size * self.facts.column(by)
-        rows = self.sizes[KINDS[by]] if by else 1
-        shares = torch.bincount(codes, minlength=rows * size).double() / (len(self.facts) + 1)
-        return shares.view(rows, size) if by else shares
+    def _tie_breakers(self, slot: str) -> tuple[Tensor, Tensor]:
+        """Return the weighted shares of training facts with each id of a slot, by predicate (M, N) and overall (N,)."""
+        if slot not in self._shares:
+            size, predicates = self.sizes[KINDS[slot]], self.sizes["predicate"]
+            codes = encode(self.facts, self.sizes, "p" + slot)
+            counts = torch.bincount(codes, minlength=predicates * size).view(predicates, size).double()
+            total = len(self.facts) + 1
+            self._shares[slot] = BY_PREDICATE * (counts / total), OVERALL * (counts.sum(0) / total)
+        return self._shares[slot]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.evaluation.ranking import SCORE_BYTES, TIES, Ranking, Scorer, rank
+from recollect.evaluation.ranking import TIES, Ranking, Scorer, rank
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts
 
@@ -45,13 +45,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return nested dictionaries of plain numbers: the JSON of `recollect evaluate --json`."""
-        return {
-            "split": self.split,
-            "facts": self.facts,
-            "filtered": dict(self.filtered),
-            "raw": dict(self.raw),
-            "calibration": dict(self.calibration),
-        }
+        return asdict(self)
 
     def to_frame(self) -> pl.DataFrame:
         """Return one row per number: split, slot, filter, metric, value.
@@ -59,14 +53,9 @@ class Evaluation:
         Metrics of other tie policies end in `_optimistic` and `_pessimistic`. Those of probabilities (`brier`,
         `log_loss`, `expected_error`) have no filter; without calibration they end in `_uncalibrated`.
         """
-        schema = {
-            "split": pl.String,
-            "slot": pl.String,
-            "filter": pl.String,
-            "metric": pl.String,
-            "value": pl.Float64,
-        }
-        return pl.DataFrame([(self.split, *row) for row in self._rows()], schema=schema, orient="row")
+        labels = dict.fromkeys(("split", "slot", "filter", "metric"), pl.String)
+        rows = [(self.split, *row) for row in self._rows()]
+        return pl.DataFrame(rows, schema=labels | {"value": pl.Float64}, orient="row")
 
     def _rows(self) -> Iterator[tuple[str, str | None, str, float]]:
         """Yield (slot, filter, metric, value)."""
@@ -84,12 +73,10 @@ class Evaluation:
                         yield slot, None, name + suffix, value
 
 
-def evaluate(
-    scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str = "spot", budget: int = SCORE_BYTES
-) -> dict[str, dict[str, Metrics]]:
+def evaluate(scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str = "spot") -> dict[str, dict[str, Metrics]]:
     """Return "filtered" and "raw" metrics of every slot in `slots`; "entity" is subject and object together."""
     facts = facts.true()
-    rankings = {slot: rank(scorer, facts, slot, known=known, budget=budget) for slot in slots}
+    rankings = {slot: rank(scorer, facts, slot, known=known) for slot in slots}
     report: dict[str, dict[str, Metrics]] = {}
     for setting in ("filtered", "raw"):
         groups = {SLOT_NAMES[slot]: [ranking[setting]] for slot, ranking in rankings.items()}
@@ -101,11 +88,8 @@ def evaluate(
 
 def _all_policies(rankings: Sequence[Ranking]) -> Metrics:
     """Return the metrics of realistic ties, and those of the other tie policies under their names."""
-    metrics: Metrics = {**summarise(rankings)}
-    for policy in TIES:
-        if policy != "realistic":
-            metrics[policy] = summarise(rankings, policy)
-    return metrics
+    others = {policy: summarise(rankings, policy) for policy in TIES if policy != "realistic"}
+    return {**summarise(rankings), **others}
 
 
 def summarise(rankings: Sequence[Ranking], policy: str = "realistic") -> dict[str, float]:

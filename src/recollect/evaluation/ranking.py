@@ -7,6 +7,7 @@ queries.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -71,55 +72,45 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, budget: i
     _, order = stable_sort(known.keys(facts, slot))
     ordered = facts[order]
     counts = torch.empty(len(facts), 6, dtype=torch.int64)
+    candidates = scorer.candidates(slot) if isinstance(scorer, QueryScorer) else None
+    columns = None if candidates is None else candidates.T.contiguous()
+    known.codes(slot)  # sorted here, once, not by every thread
+
+    def count_range(start: int, stop: int) -> None:
+        for first in range(start, stop, QUERY_FACTS):
+            part = slice(first, min(first + QUERY_FACTS, stop))
+            for block, scores in _score_blocks(scorer, columns, ordered[part], slot, known.size(slot), budget):
+                counts[order[part][block]] = _count(scores, ordered[part][block], slot, known)
 
     if isinstance(scorer, QueryScorer):
-        query_scorer = scorer  # keeps its narrower type inside the function below
-        candidates = scorer.candidates(slot)
-        columns = None if candidates is None else candidates.T.contiguous()
-
-        def count_range(start: int, stop: int) -> None:
-            for first in range(start, stop, QUERY_FACTS):
-                part = slice(first, min(first + QUERY_FACTS, stop))
-                counts[order[part]] = _count_by_queries(query_scorer, columns, ordered[part], slot, known, budget)
-
         work = len(facts) * (MATRIX_WORK * known.size(slot) if columns is None else columns.numel())
         with one_thread():
             parallel_for(count_range, len(facts), work)
     else:
-        counts[order] = _count_by_scores(scorer, ordered, slot, known, budget)
+        count_range(0, len(facts))
     greater, ties, others, *filtered = counts.unbind(dim=1)
     return {"raw": Ranking(greater, ties, others), "filtered": Ranking(*filtered)}
 
 
-def _count_by_queries(
-    scorer: QueryScorer, candidates: Tensor | None, facts: Facts, slot: str, known: FactIndex, budget: int
-) -> Tensor:
-    """Return the counts of `_count` for facts whose scores are queries (B, d) @ candidates (d, N): (B, 6)."""
-    if candidates is None:
-        return _count_by_scores(scorer, facts, slot, known, budget)
-    counts = torch.empty(len(facts), 6, dtype=torch.int64)
-    queries = scorer.queries(facts, slot)
-    rows = _rows_per_block(candidates.itemsize, known.size(slot), budget)
-    buffer = candidates.new_empty(min(rows, len(facts)), candidates.shape[1])
+def _score_blocks(
+    scorer: Scorer, columns: Tensor | None, facts: Facts, slot: str, size: int, budget: int
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield consecutive blocks of facts and their scores (n, N), which the next block may overwrite.
+
+    Scores are queries (B, d) @ columns (d, N), or `score_against` where columns is None.
+    """
+    itemsize = 8 if columns is None else columns.itemsize  # the widest dtype where the scorer's is not known yet
+    rows = max(1, budget // (itemsize * size))
+    if columns is not None:
+        assert isinstance(scorer, QueryScorer)
+        queries = scorer.queries(facts, slot)
+        buffer = columns.new_empty(min(rows, len(facts)), size)
     for first in range(0, len(facts), rows):
         block = slice(first, first + rows)
-        scores = torch.mm(queries[block], candidates, out=buffer[: len(queries[block])])
-        counts[block] = _count(scores, facts[block], slot, known)
-    return counts
-
-
-def _count_by_scores(scorer: Scorer, facts: Facts, slot: str, known: FactIndex, budget: int) -> Tensor:
-    """Return the counts of `_count` for facts whose scores are `score_against`: (B, 6)."""
-    counts = torch.empty(len(facts), 6, dtype=torch.int64)
-    rows = _rows_per_block(8, known.size(slot), budget)  # the widest dtype: the scorer's is not known yet
-    for first in range(0, len(facts), rows):
-        block = slice(first, first + rows)
-        counts[block] = _count(scorer.score_against(facts[block], slot), facts[block], slot, known)
-    return counts
-
-
-def _rows_per_block(itemsize: int, candidates: int, budget: int) -> int:
-    return max(1, budget // (itemsize * candidates))
+        if columns is None:
+            yield block, scorer.score_against(facts[block], slot)
+        else:
+            yield block, torch.mm(queries[block], columns, out=buffer[: len(queries[block])])
 
 
 def _count(scores: Tensor, facts: Facts, slot: str, known: FactIndex) -> Tensor:

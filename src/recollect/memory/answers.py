@@ -63,28 +63,31 @@ def best_triples(model: TensorModel, given: Mapping[str, int], top: int) -> tupl
 
     The largest open slot is scored by one product per query; the queries are all combinations of the other slots.
     """
-    sizes = {slot: model.sizes[KINDS[slot]] for slot in "spo"}
-    open_slots = [slot for slot in "spo" if slot not in given]
-    top = min(max(0, top), math.prod(sizes[slot] for slot in open_slots))
-    if not open_slots:
-        fact = Facts.from_columns(*(torch.tensor([given.get(slot, 0)]) for slot in SLOTS))
+    sizes = {slot: model.sizes[KINDS[slot]] for slot in "spo" if slot not in given}
+    top = min(max(0, top), math.prod(sizes.values()))
+    if not sizes:
+        fact = Facts.of([[given.get(slot, 0) for slot in SLOTS]])
         return fact[:top], model.score(fact)[:top].cpu()
-    ranked = max(open_slots, key=lambda slot: sizes[slot])
-    columns = {slot: torch.tensor([given[slot]]) if slot in given else torch.arange(sizes[slot]) for slot in "spo"}
-    columns[ranked] = torch.tensor([0])
-    queries = Facts(torch.cartesian_prod(*columns.values(), torch.tensor([0])).view(-1, 4))
-    best, scores = Facts.of([]), torch.empty(0, dtype=model.dtype)
-    for block in queries.split(max(1, BLOCK_BYTES // (CANDIDATE_BYTES * sizes[ranked]))):
-        found = model.score_against(block, ranked).cpu().flatten()
+    ranked = max(sizes, key=lambda slot: sizes[slot])
+    size = sizes.pop(ranked)
+    shape = [*sizes.values(), size]  # cells are numbered in the order of `sizes`, then of the ranked slot
+
+    def facts(cells: Tensor) -> Facts:
+        """Return the facts of cell numbers: (n,) -> n facts."""
+        ids = dict(zip([*sizes, ranked], torch.unravel_index(cells, shape), strict=True))
+        return Facts.from_columns(*(ids.get(slot, torch.full_like(cells, given.get(slot, 0))) for slot in SLOTS))
+
+    best, scores = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=model.dtype)
+    cells_per_block = size * max(1, BLOCK_BYTES // (CANDIDATE_BYTES * size))
+    for start in range(0, math.prod(shape), cells_per_block):
+        cells = torch.arange(start, min(start + cells_per_block, math.prod(shape)))
+        found = model.score_against(facts(cells[::size]), ranked).cpu().flatten()
+        check_scores(found)
         # the best so far come first: of equal scores the lower ids stay, whatever the blocks
         merged = torch.cat([scores, found])
-        kept = merged.sort(descending=True, stable=True).indices[:top]
-        is_new = kept >= len(scores)
-        new = kept[is_new] - len(scores)
-        triples = Facts.concat([best, block[new // sizes[ranked]].with_slot(ranked, new % sizes[ranked])])
-        place = torch.where(is_new, len(best) + is_new.cumsum(0) - 1, kept)
-        best, scores = triples[place], merged[kept]
-    return best, scores
+        order = merged.argsort(descending=True, stable=True)[:top]
+        best, scores = torch.cat([best, cells])[order], merged[order]
+    return facts(best), scores
 
 
 def answer_table(

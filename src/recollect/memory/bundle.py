@@ -1,7 +1,7 @@
 """Write and read a bundle: a memory as a folder that is replaced in one step and checked by digests when it is read.
 
-It holds `weights.safetensors`, `memory.json`, `entities`, `predicates`, `times` and `facts.parquet`. The digest of
-every file is in `memory.json`, which also has its own. Nothing in a bundle is ever executed.
+It holds `weights.safetensors`, `memory.json` and a Parquet file each for entities, predicates, times and facts. The
+digest of every file is in `memory.json`, which also has its own. Nothing in a bundle is ever executed.
 """
 
 from __future__ import annotations
@@ -75,14 +75,11 @@ def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str,
 
 def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> None:
     write_tensors(folder / WEIGHTS, weights)
-    frames = (
-        pl.DataFrame({"label": graph.entities.labels}, schema={"label": pl.String}),
-        pl.DataFrame({"label": graph.predicates.labels}, schema={"label": pl.String}),
-        pl.DataFrame({"label": graph.times.labels}, schema={"label": pl.String}),
-        pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()]),
-    )
-    for name, frame in zip(TABLES, frames, strict=True):
-        frame.write_parquet(folder / name)
+    labels = {ENTITIES: graph.entities.labels, PREDICATES: graph.predicates.labels, TIMES: graph.times.labels}
+    for name, column in labels.items():
+        pl.DataFrame({"label": column}, schema={"label": pl.String}).write_parquet(folder / name)
+    facts = pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()])
+    facts.write_parquet(folder / FACTS)
     data = {
         "name": graph.name,
         "fingerprint": graph.fingerprint,
@@ -97,12 +94,10 @@ def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGra
 
 def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
     columns: dict[str, Any] = {slot: facts.column(slot).numpy() for slot in SLOTS}
-    value = None if facts.value is None else facts.value.numpy()
-    weight = None if facts.weight is None else facts.weight.numpy()
     return pl.DataFrame(columns).with_columns(
         split=pl.lit(split),
-        value=pl.lit(None, pl.Boolean) if value is None else pl.Series(value),
-        weight=pl.lit(None, pl.Float32) if weight is None else pl.Series(weight),
+        value=pl.lit(None, pl.Boolean) if facts.value is None else pl.Series(facts.value.numpy()),
+        weight=pl.lit(None, pl.Float32) if facts.weight is None else pl.Series(facts.weight.numpy()),
     )
 
 

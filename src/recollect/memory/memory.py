@@ -1,4 +1,4 @@
-"""A memory: labels in, labelled tables out."""
+"""The class Memory: train, save, load, and answer questions by label with tables of labels."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ from recollect.graph.seeds import seeded
 from recollect.memory.answers import answer_table, best_candidates, best_triples, check_scores
 from recollect.memory.bundle import read_bundle, write_bundle
 from recollect.memory.progress import ProgressBar
+from recollect.memory.projection import SemanticStates
 from recollect.memory.questions import (
     Table,
     Time,
     check_slots,
     parse_facts,
-    parse_question,
     parse_questions,
     slot_of_kind,
     slot_of_label,
 )
-from recollect.memory.states import SemanticStates
 from recollect.models.config import ModelConfig
 from recollect.models.parameters import parameter_shapes
 from recollect.models.semantic import plain_model
@@ -43,7 +42,7 @@ from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import resolve_config
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
-from recollect.training.run import TrainingRun
+from recollect.training.run import TrainingRun, known_cells
 
 SAVED = ("recipe", "seed", "training", "projection")  # keys of a bundle's description that a memory keeps
 
@@ -166,13 +165,10 @@ class Memory:
         (trained on) or is *predicted*. The probability depends on the logit alone: of the predicted answers fewer are
         true than it says, of the stored ones all.
         """
-        given = {"s": subject, "p": predicate, "o": object, "t": time}
-        question, slot = parse_question(self.graph, self.model.slots, given)
-        best = best_candidates(self.model, self.calibration, question, slot, top)
-        ids = best.ids[0]
-        stored = self._is_stored(Facts(question.ids.expand(len(ids), -1)).with_slot(slot, ids))
-        labels = {SLOT_NAMES[slot]: self.graph.axis(slot).take(ids)}
-        return answer_table(labels, best.scores[0], best.probabilities[0], stored)
+        given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
+        answers = self.recall_many({name: [label] for name, label in given.items()}, top=top)
+        known = ["query", *(name for name, label in given.items() if label is not None)]
+        return answers.drop(known)
 
     def recall_many(self, questions: Table, *, top: int = 10) -> pl.DataFrame:
         """Return the `top` most likely answers to each row of a table of questions.
@@ -181,11 +177,13 @@ class Memory:
         different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
         0, the fact with its open slot filled in, and score, probability and status as in `recall`.
         """
-        facts, open_slots = parse_questions(self.graph, self.model.slots, questions)
+        facts, is_open = parse_questions(self.graph, self.model.slots, questions)
         answers, queries = [Facts.of([])], [torch.empty(0, dtype=torch.int64)]
         scores, probabilities = [torch.empty(0)], [torch.empty(0, dtype=torch.float64)]
         for slot in self.model.slots:
-            rows = (open_slots == SLOTS.index(slot)).nonzero()[:, 0]
+            rows = is_open[:, SLOTS.index(slot)].nonzero()[:, 0]
+            if not len(rows):
+                continue
             best = best_candidates(self.model, self.calibration, facts[rows], slot, top)
             repeated = rows.repeat_interleave(best.ids.shape[1])
             queries.append(repeated)
@@ -263,13 +261,15 @@ class Memory:
         facts = self.graph.split(split).true()
         if not len(facts):
             raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
-        known, normalized = self.known, self.model.normalize(facts)
-        if "t" not in self.model.slots:  # the index of a model without times ignores them
-            known = FactIndex(self.model.normalize(known.facts), known.sizes)
         with one_thread():
             metrics = evaluate(self.model, facts, known=self.known, slots=slots)
             reliability = reliability_report(
-                self.model, normalized, self.calibration, known=known, slots=slots, generator=seeded(0)
+                self.model,
+                self.model.normalize(facts),
+                self.calibration,
+                known=known_cells(self.model, self.known),
+                slots=slots,
+                generator=seeded(0),
             )
         return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability)
 
@@ -299,9 +299,7 @@ class Memory:
         return len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
 
 
-def load(path: str | Path) -> Memory:
-    """Return the memory that was saved at `path`, after its files have been checked."""
-    return Memory.load(path)
+load = Memory.load
 
 
 def _build(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> TensorModel:

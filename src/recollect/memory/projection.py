@@ -28,9 +28,11 @@ from torch import Tensor
 
 from recollect.engine import one_thread, parallel_for
 from recollect.errors import UserError
-from recollect.evaluation.calibration import Sample
+from recollect.evaluation.calibration import Calibration, Sample, fit_platt
+from recollect.graph import episodes
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import KINDS, Facts, distinct, encode
+from recollect.graph.facts import KINDS, EpisodicGraph, Facts, distinct, encode
+from recollect.graph.seeds import seeded
 from recollect.models.semantic import check_projectable, plain_model, semantic_model
 from recollect.models.tensor_model import TensorModel
 
@@ -41,6 +43,7 @@ SAMPLE = 2**20  # cells that a calibration is fitted to
 STEPS = 60  # of conjugate gradients, at most
 RESIDUAL = 1e-2  # relative to that of zero rows, at which conjugate gradients stop
 BYTES = 256 * 2**20  # scores of all triples at some times
+STATES = 16  # semantic models that a memory holds at once: each has tables of its own
 
 Progress = Callable[[float], None]  # receives the share that is done
 
@@ -137,7 +140,8 @@ def _solve_(
     is_direct = solved[0].numel() <= DIRECT
     factor = None
     if is_direct:
-        equations = _gram(model, triples) + _gram(model, cells) + ridge * _identity(solved)
+        equations = _gram(model, triples) + _gram(model, cells)
+        equations.diagonal().add_(ridge)
         factor, failed = torch.linalg.cholesky_ex(equations)
     if not math.isfinite(ridge) or (is_direct and bool(failed)):
         raise UserError(
@@ -204,30 +208,29 @@ def _gram(model: TensorModel, triples: Facts) -> Tensor:
     return gram
 
 
-def _identity(table: Tensor) -> Tensor:
-    return torch.eye(table[0].numel(), dtype=torch.float64, device=table.device)
-
-
 def _conjugate_gradients(
     model: TensorModel, triples: Facts, right: Tensor, ridge: float, progress: Progress | None
 ) -> Tensor:
     """Return rows a with (ΦᵀΦ + ridge) a = right, each row a linear system of its own: (times, …)."""
-    rows, residual, direction = torch.zeros_like(right), right.clone(), right.clone()
-    square = _squares(residual)
+    residual = right.flatten(1).clone()
+    rows, direction = torch.zeros_like(residual), residual.clone()
+    square = residual.square().sum(1)
     enough = RESIDUAL**2 * square.sum()
     for step in range(STEPS):
         if square.sum() <= enough:
             break
-        image = scores_over_time(model, direction, triples)
-        length = square / (image.square().sum(0) + ridge * _squares(direction)).clamp(min=1e-30)
-        rows += _per_row(length, right) * direction
-        residual -= _per_row(length, right) * (_transposed_product(model, triples, image) + ridge * direction)
-        new_square = _squares(residual)
-        direction = residual + _per_row(new_square / square.clamp(min=1e-30), right) * direction
+        image = scores_over_time(model, direction.view_as(right), triples)
+        product = _transposed_product(model, triples, image).flatten(1) + ridge * direction
+        curvature = image.square().sum(0) + ridge * direction.square().sum(1)
+        length = square / curvature.clamp(min=1e-30)
+        rows += length[:, None] * direction
+        residual -= length[:, None] * product
+        new_square = residual.square().sum(1)
+        direction = residual + (new_square / square.clamp(min=1e-30))[:, None] * direction
         square = new_square
         if progress is not None:
             progress((step + 1) / STEPS)
-    return rows
+    return rows.view_as(right)
 
 
 @torch.no_grad()
@@ -267,9 +270,8 @@ def _transposed_product(model: TensorModel, triples: Facts, weights: Tensor) -> 
 
 def _mean_square(model: TensorModel, triples: Facts) -> float:
     """Return the mean ‖φ‖² of triples, estimated from random rows: E (a · φ)² = ‖φ‖² for a ~ N(0, 1)."""
-    probes = torch.randn(64, *model.time.shape[1:], generator=torch.Generator().manual_seed(0))
-    probes = probes.to(model.time)
-    return scores_over_time(model, probes, triples).square().mean().clamp(min=1e-12).item()
+    probes = torch.randn(64, *model.time.shape[1:], generator=seeded(0))
+    return scores_over_time(model, probes.to(model.time), triples).square().mean().clamp(min=1e-12).item()
 
 
 @torch.no_grad()
@@ -305,11 +307,28 @@ def sample_state(
     )
 
 
-def _squares(rows: Tensor) -> Tensor:
-    """Return the sum of squares of each row: (n, …) -> (n,)."""
-    return rows.flatten(1).square().sum(1)
+class SemanticStates:
+    """The semantic models of a graph as of any time and their calibrations, computed when first needed."""
 
+    def __init__(self, model: TensorModel, graph: EpisodicGraph) -> None:
+        self.model, self.graph = model, graph
+        self._projection: Projection | None = None
+        self._states: dict[int, tuple[TensorModel, Calibration]] = {}  # by time
 
-def _per_row(values: Tensor, rows: Tensor) -> Tensor:
-    """Return values (n,) shaped to multiply rows (n, …)."""
-    return values.view(-1, *[1] * (rows.dim() - 1))
+    def at(self, time: int, progress: Progress | None = None) -> tuple[TensorModel, Calibration]:
+        """Return the semantic model as of a time and the calibration of its scores.
+
+        The first call solves for the time rows of all starts and ends; `progress` is called with the share done.
+        """
+        if self._projection is None:
+            training = self.graph.with_splits({"train": self.graph.split("train")})
+            starts, ends = episodes.starts(training), episodes.ends(training)
+            self._projection = project(self.model, starts, ends, progress=progress)
+        if time not in self._states:
+            model = self._projection.at(time)
+            seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]
+            fit = fit_platt(sample_state(model, Facts.concat(seen), time, generator=seeded(0)))
+            if len(self._states) >= STATES:
+                del self._states[next(iter(self._states))]  # the oldest
+            self._states[time] = model, Calibration(dict.fromkeys("spo", fit))
+        return self._states[time]

@@ -11,54 +11,39 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slots
+from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot, parse_slots
 from recollect.models.tensor_model import TensorModel
 
-OPEN = -1  # the id of an open slot
 SLOT_OF_KIND = {"entity": "s", "predicate": "p", "time": "t"}
 
 Time = str | int | date
 Table = pl.DataFrame | Mapping[str, Sequence[Any]]
 
 
-def parse_question(graph: EpisodicGraph, slots: str, given: Mapping[str, Any]) -> tuple[Facts, str]:
-    """Return one question as a fact with id 0 in its open slot, and that slot.
-
-    `slots` are those of the model; `given` holds a label for each slot, None for the open one.
-    """
-    _check_time(slots, given["t"] is not None)
-    open_slots = [slot for slot in slots if given[slot] is None]
-    if len(open_slots) != 1:
-        raise _wrong_number_of_open_slots(slots, len(open_slots))
-    ids = [0 if given[slot] is None else graph.axis(slot).index(given[slot]) for slot in SLOTS]
-    return Facts.of([ids]), open_slots[0]
-
-
 def parse_questions(graph: EpisodicGraph, slots: str, table: Table) -> tuple[Facts, Tensor]:
-    """Return questions as facts with id 0 in their open slots, and the index in SLOTS of each open slot: (n,).
+    """Return questions as facts with id 0 in their open slots, and which slots are open: (n, 4) bool.
 
-    A question is a row with one null; a column that is missing is null in every row.
+    A question is a row with one null among the slots of the model, `slots`.
     """
-    ids = _parse_ids(graph, slots, table)
-    used = [SLOTS.index(slot) for slot in slots]
-    is_open = ids[:, used] == OPEN
+    labels, is_open = _read_table(slots, table)
     counts = is_open.sum(dim=1)
-    if bool((counts != 1).any()):
-        row = int((counts != 1).nonzero()[0])
-        raise _wrong_number_of_open_slots(slots, int(counts[row]), f"row {row}: ")
-    open_slots = torch.tensor(used)[is_open.int().argmax(dim=1)] if len(ids) else torch.empty(0, dtype=torch.int64)
-    return Facts(ids.clamp(min=0)), open_slots
+    wrong = (counts != 1).nonzero()[:, 0]
+    if len(wrong):
+        row = int(wrong[0])
+        place = f"row {row}: " if len(is_open) > 1 else ""
+        raise UserError(
+            f"{place}recall fills one slot, and {int(counts[row])} are open; give all but one of {_names(slots)}"
+        )
+    return _parse_ids(graph, labels, len(is_open)), is_open
 
 
 def parse_facts(graph: EpisodicGraph, slots: str, table: Table) -> Facts:
     """Return the ids of facts by label; every slot of the model must be given in every row."""
-    ids = _parse_ids(graph, slots, table)
-    for slot in slots:
-        missing = (ids[:, SLOTS.index(slot)] == OPEN).nonzero()
-        if len(missing):
-            names = ", ".join(SLOT_NAMES[slot] for slot in slots)
-            raise UserError(f"row {int(missing[0])} has no {SLOT_NAMES[slot]}; give {names} of every fact")
-    return Facts(ids.clamp(min=0))
+    labels, is_open = _read_table(slots, table)
+    if bool(is_open.any()):
+        row, column = is_open.nonzero()[0].tolist()
+        raise UserError(f"row {row} has no {SLOT_NAMES[SLOTS[column]]}; give {_names(slots)} of every fact")
+    return _parse_ids(graph, labels, len(is_open))
 
 
 def check_slots(model: TensorModel, slots: str | None) -> str:
@@ -92,33 +77,32 @@ def slot_of_label(graph: EpisodicGraph, label: Time) -> str:
     return SLOT_OF_KIND[kinds[0]]
 
 
-def _parse_ids(graph: EpisodicGraph, slots: str, table: Table) -> Tensor:
-    """Return the ids of a table of labels, OPEN where a label is null: (n, 4)."""
+def _read_table(slots: str, table: Table) -> tuple[dict[str, list[Any]], Tensor]:
+    """Return the labels of a table by slot, and which slots of the model are null or left out: (n, 4) bool."""
     frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
-    names = {SLOT_NAMES[slot]: slot for slot in SLOTS}
-    for name in frame.columns:
-        if name not in names:
-            raise UserError(f"unknown column {name!r}; name the columns {', '.join(names)}")
-    ids = torch.full((frame.height, len(SLOTS)), OPEN)
-    for name in frame.columns:
-        ids[:, SLOTS.index(names[name])] = _label_ids(graph, names[name], frame[name])
-    _check_time(slots, bool((ids[:, SLOTS.index("t")] != OPEN).any()))
-    return ids
+    labels: dict[str, list[Any]] = {}
+    is_open = torch.ones(frame.height, len(SLOTS), dtype=torch.bool)
+    for name, column in frame.to_dict(as_series=False).items():
+        if name not in SLOT_NAMES.values():
+            raise UserError(f"unknown column {name!r}; name the columns {_names(SLOTS)}")
+        slot = parse_slot(name)
+        labels[slot] = column
+        is_open[:, SLOTS.index(slot)] = torch.tensor([label is None for label in column], dtype=torch.bool)
+    if "t" not in slots:
+        if not bool(is_open[:, SLOTS.index("t")].all()):
+            raise UserError("this is a semantic memory, which has no times; leave the time out")
+        is_open[:, SLOTS.index("t")] = False
+    return labels, is_open
 
 
-def _label_ids(graph: EpisodicGraph, slot: str, labels: pl.Series) -> Tensor:
-    """Return the id of each label, OPEN where it is null: (n,)."""
-    axis = graph.axis(slot)
-    values = labels.to_list()
-    id_of = {value: axis.index(value) for value in dict.fromkeys(values) if value is not None}
-    return torch.tensor([OPEN if value is None else id_of[value] for value in values], dtype=torch.int64)
+def _parse_ids(graph: EpisodicGraph, labels: Mapping[str, list[Any]], count: int) -> Facts:
+    """Return `count` facts from labels by slot; where a label is null or left out, the id is 0."""
+    facts = Facts(torch.zeros(count, len(SLOTS), dtype=torch.int64))
+    for slot, column in labels.items():
+        id_of = {label: 0 if label is None else graph.axis(slot).index(label) for label in dict.fromkeys(column)}
+        facts = facts.with_slot(slot, torch.tensor([id_of[label] for label in column], dtype=torch.int64))
+    return facts
 
 
-def _check_time(slots: str, time_given: bool) -> None:
-    if "t" not in slots and time_given:
-        raise UserError("this is a semantic memory, which has no times; leave the time out")
-
-
-def _wrong_number_of_open_slots(slots: str, count: int, place: str = "") -> UserError:
-    names = ", ".join(SLOT_NAMES[slot] for slot in slots)
-    return UserError(f"{place}recall fills one slot, and {count} are open; give all but one of {names}")
+def _names(slots: str) -> str:
+    return ", ".join(SLOT_NAMES[slot] for slot in slots)

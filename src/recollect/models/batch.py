@@ -1,8 +1,9 @@
-"""A batch of facts bound to a model: one contraction per equation, from which scores and queries are read."""
+"""Bind a batch of facts to a model: one contraction per equation computes scores and queries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +20,7 @@ LIFT_WHOLE = 4  # lift the whole table if a batch needs at least 1/4 of its rows
 
 
 class Batch:
-    """Facts on their way to scores; products of factors are computed once and shared by all open slots."""
+    """Facts bound to a model; products of factors are computed once and shared by all open slots."""
 
     def __init__(
         self, model: TensorModel, facts: Facts, counts: Mapping[str, int] | None = None, open: str = ""
@@ -34,7 +35,7 @@ class Batch:
 
     def score(self) -> Tensor:
         """Return θ of each fact: (B,)."""
-        return add_all([real(contraction.score()) for contraction in self.contractions.values()])
+        return reduce(torch.add, [real(contraction.score()) for contraction in self.contractions.values()])
 
     def query(self, slot: str) -> Tensor:
         """Return real rows (B, d) whose products with `model.candidates(slot)` are scores.
@@ -49,7 +50,7 @@ class Batch:
                 parts.setdefault(name, []).append(real_rows(contraction.query(slot).flatten(1)))
             else:
                 parts.setdefault("", []).append(real(contraction.score())[:, None])
-        columns = [add_all(queries) for queries in parts.values()]
+        columns = [reduce(torch.add, queries) for queries in parts.values()]
         return torch.cat(columns, dim=1) if len(columns) > 1 else columns[0]
 
     def score_candidates(self, slot: str, ids: Tensor) -> Tensor:
@@ -94,14 +95,6 @@ class Batch:
             return whole_tables[slot], ids
 
         return factor
-
-
-def add_all(parts: list[Tensor]) -> Tensor:
-    """Return the sum of tensors of one shape."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def real(theta: Tensor) -> Tensor:

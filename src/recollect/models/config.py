@@ -1,4 +1,4 @@
-"""What is learned: the options that fix a model's equations and the shapes of its parameters."""
+"""The options of a model: they fix its equations and the shapes of its parameters."""
 
 from __future__ import annotations
 

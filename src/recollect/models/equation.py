@@ -18,7 +18,7 @@ from recollect.graph.facts import SLOTS
 
 @dataclass(frozen=True)
 class Equation:
-    """θ as a sum over latent axes of a product of factors, one a slot, and cores.
+    """θ as a sum over latent axes of a product of core tensors and one factor per slot.
 
     >>> tree = Equation.parse("t:a s:b p:cd o:e t:f | abc def")
     >>> tree.einsum(), tree.einsum(open="t"), tree.axes("t")
@@ -55,29 +55,29 @@ class Equation:
 
     @property
     def slots(self) -> str:
-        """The slots of the equation, in the order s p o t."""
+        """Return the slots of the equation, in the order s p o t."""
         present = {slot for slot, _ in self.factors}
         return "".join(slot for slot in SLOTS if slot in present)
 
     @property
     def terms(self) -> tuple[tuple[str, str], ...]:
-        """Factors as (slot, axes), then cores as ("", axes)."""
+        """Return factors as (slot, axes), then cores as ("", axes)."""
         return (*self.factors, *(("", axes) for axes in self.cores))
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether θ is a sum over one axis of a product of numbers."""
+        """Return whether θ is a sum over one axis of a product of numbers."""
         return len({axes for _, axes in self.terms}) == 1
 
     def occurrences(self, slot: str) -> list[str]:
         return [axes for other, axes in self.factors if other == slot]
 
     def axes(self, slot: str) -> str:
-        """The latent axes of a slot, those of all its occurrences together."""
+        """Return the latent axes of a slot, those of all its occurrences together."""
         return "".join(dict.fromkeys("".join(self.occurrences(slot))))
 
     def order(self, slot: str) -> int:
-        """How many axes a row of a slot has: 1 is a vector, 3 the core of a time; 0 where there is no such slot."""
+        """Return the number of axes of a row of a slot: 1 for a vector, 3 for the core of a time, 0 without slot."""
         return max(map(len, self.occurrences(slot)), default=0)
 
     def einsum(self, open: str | None = None) -> str:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from recollect.engine import gather
 from recollect.graph.facts import Facts
-from recollect.models.batch import Batch, add_all, real_rows
+from recollect.models.batch import Batch, real_rows
 from recollect.models.tensor_model import TensorModel
-from recollect.models.time_knots import UntouchedKnots, neighbours
+from recollect.models.time_knots import interpolate_untouched_, neighbours
 
 ROWWISE_ELEMENTS = 2**12  # time rows of more elements are regularized one at a time, without copies
 
@@ -30,7 +30,7 @@ def embedding_norms(batch: Batch, slot: str, query: Tensor, answers: Tensor) -> 
     given_slot = "s" if slot == "o" else "o"
     given, given_index = first.factor(given_slot, first.ids[given_slot])
     answer, answer_index = first.factor(slot, answers)
-    queries = add_all([gather(norm(given), given_index), *(norm(product) for product in between)])
+    queries = sum((norm(product) for product in between), start=gather(norm(given), given_index))
     return queries, gather(norm(answer), answer_index)
 
 
@@ -42,20 +42,18 @@ def _cubic_norm(x: Tensor) -> Tensor:
     return x.abs().pow(3).sum(dim=1)
 
 
-class Smoothness:
+class TimeSmoothness:
     """weight · Σ ‖a_k − a_{k+1}‖² over neighbouring knots of the time table, added to the loss of all facts."""
 
     def __init__(self, model: TensorModel, facts: Facts, weight: float) -> None:
         """`facts` are the training facts."""
-        times, levels = model.sizes["time"], model.config.time_levels
         self.model, self.weight = model, weight
-        self.facts_per_time = facts.t.bincount(minlength=times)
-        self.neighbours = neighbours(times, levels)  # of each knot, the one before and the one after, or −1
-        self.untouched = UntouchedKnots.of(self.facts_per_time.nonzero()[:, 0], times, levels)
+        self.facts_per_time = facts.t.bincount(minlength=model.sizes["time"])
+        self.neighbours = neighbours(model.sizes["time"], model.config.time_levels)
 
     @torch.no_grad()
     def add_gradient_(self, grads: Mapping[str, Tensor], times: Tensor, rows: Tensor | None) -> None:
-        """Add a batch's share of the gradient to grads["time"], whose rows are the table's `rows`, or all.
+        """Add a batch's share to the gradient of the time table, of which `grads` holds the given `rows`, or all.
 
         `times` (B,) are those of the batch's facts. A time is regularized by the share of its facts that the batch
         has, so that an epoch adds one whole gradient.
@@ -79,15 +77,19 @@ class Smoothness:
                 if near_row >= 0:
                     grad[place].add_(table[row], alpha=alpha).sub_(table[near_row], alpha=alpha)
 
+    def interpolate_(self) -> None:
+        """Set the rows of knots without facts to where the regularizer alone would move them."""
+        if self.weight:
+            times_with_facts = self.facts_per_time.nonzero()[:, 0]
+            interpolate_untouched_(
+                self.model.time, times_with_facts, len(self.facts_per_time), self.model.config.time_levels
+            )
+
     def _shares(self, times: Tensor) -> Tensor:
         """Return the share of each knot's training facts that the batch has: (knots,)."""
         found, counts = times.unique(return_counts=True)
         shares = torch.zeros(len(self.facts_per_time), dtype=torch.float64)
         shares[found] = counts / self.facts_per_time[found].double()
-        knots = self.model.knots
-        return shares if knots is None else knots.shares(shares, (self.facts_per_time > 0).double())
-
-    def interpolate_(self) -> None:
-        """Set the knots that no fact touches to where the regularizer alone would move them."""
-        if self.weight:
-            self.untouched.interpolate_(self.model.time)
+        if self.model.knots is None:
+            return shares
+        return self.model.knots.shares(shares, (self.facts_per_time > 0).double())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from recollect.engine import Contraction, Matrices, bilinear_scores, diagonal_scores
-from recollect.graph.facts import Facts, check_ids
-from recollect.models.batch import Batch, add_all, real
+from recollect.errors import UserError
+from recollect.graph.facts import SLOT_NAMES, Facts, check_ids
+from recollect.models.batch import Batch, real
 
 if TYPE_CHECKING:
     from recollect.models.tensor_model import TensorModel
@@ -20,35 +22,44 @@ CANDIDATE_ELEMENTS = 2**22  # elements of matrix-shaped candidates per piece (16
 
 
 def score(model: TensorModel, facts: Facts) -> Tensor:
-    """Return θ of each fact: (B,)."""
-    return _in_pieces(model, facts, 1, None, lambda batch, _: batch.score()[:, None])[:, 0]
+    """Return θ[s,p,o,t] of each fact: (B,)."""
+    return _in_pieces(model, facts, None, lambda batch, _: batch.score())
 
 
 def queries(model: TensorModel, facts: Facts, slot: str) -> Tensor:
-    """Return the queries of a slot, (B, d), without gradient."""
+    """Return rows (B, d) with θ = queries @ candidates(slot).T, without gradient and in bounded memory."""
+    facts, slot = model.as_query(facts, slot)
     with torch.no_grad():
-        return _in_pieces(model, facts, None, slot, lambda batch, _: batch.query(slot), open=slot)
+        return _in_pieces(model, facts, slot, lambda batch, _: batch.query(slot))
 
 
-def score_against(model: TensorModel, facts: Facts, slot: str, candidates: Tensor | None) -> Tensor:
-    """Return θ of each fact with `slot` replaced by candidates: see `TensorModel.score_against`."""
+def score_against(model: TensorModel, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
+    """Return θ of fact b with `slot` replaced by candidate n.
+
+    Candidates: None for all ids -> (B, N); (N,) ids shared by all facts -> (B, N); (B, K) ids per fact -> (B, K).
+    """
+    if slot not in model.slots:
+        name = SLOT_NAMES.get(slot, slot)
+        raise UserError(f"the {model.config.form} {type(model).__name__} has no {name} slot")
+    facts, slot = model.as_query(facts, slot)
     if candidates is not None and candidates.dim() == 2:
         own = candidates.to(model.device)
         if model.has_matrix_rows(slot):  # a query would be as large as a core: score the substituted facts
             return score(model, substitute(facts, slot, candidates)).view(candidates.shape)
-        return _in_pieces(
-            model, facts, own.shape[1], slot, lambda batch, piece: batch.score_candidates(slot, own[piece])
-        )
+        return _in_pieces(model, facts, slot, lambda batch, piece: batch.score_candidates(slot, own[piece]))
     rows = model.candidates(slot, candidates)
     if rows is None:
         return _score_matrix_candidates(model, facts, slot, candidates)
-    return _in_pieces(model, facts, len(rows), slot, lambda batch, _: batch.query(slot) @ rows.T)
+    return _in_pieces(model, facts, slot, lambda batch, _: batch.query(slot) @ rows.T)
 
 
 def score_with_negatives(
-    model: TensorModel, facts: Facts, negatives: Mapping[str, Tensor], counts: Mapping[str, int] | None
+    model: TensorModel, facts: Facts, negatives: Mapping[str, Tensor], counts: Mapping[str, int] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return θ of facts (B,) and of their negatives (B, ΣK), sharing the queries of each slot."""
+    """Return θ of each fact (B,) and of its negatives (B, ΣK): for each slot the facts with ids (B, K) in it.
+
+    `counts` is that of `TensorModel.batch`. The queries of a slot are shared by the fact and its negatives.
+    """
     batch = model.batch(facts, counts)
     if negatives.keys() <= {"s", "o"} and len(model.equations) == 1:
         contraction = batch.contractions[""]
@@ -119,7 +130,7 @@ def _score_matrix_candidates(model: TensorModel, facts: Facts, slot: str, ids: T
     parts = []
     for prefix, equation in model.equations.items():
         if slot not in equation.slots:  # (B, 1): the same for every candidate
-            parts.append(_equation_scores(model, facts, prefix))
+            parts.append(_equation_scores(model, facts, prefix)[:, None])
             continue
         knots = model.knots if slot == "t" and len(equation.occurrences("t")) == 1 else None
         times = torch.arange(model.id_count(slot)) if ids is None else ids.cpu()
@@ -129,45 +140,41 @@ def _score_matrix_candidates(model: TensorModel, facts: Facts, slot: str, ids: T
             parts.append(scores @ knots.mixing(times, model.time).T)
         else:
             parts.append(_score_factors(model, facts, prefix, slot, model.lift(slot, model.rows(slot, prefix, ids))))
-    return add_all(parts)
+    return reduce(torch.add, parts)
 
 
 def _equation_scores(model: TensorModel, facts: Facts, prefix: str) -> Tensor:
-    """Return θ by one equation: (B, 1)."""
-    return _in_pieces(model, facts, 1, None, lambda batch, _: real(batch.contractions[prefix].score())[:, None])
+    """Return θ by one equation: (B,)."""
+    return _in_pieces(model, facts, None, lambda batch, _: real(batch.contractions[prefix].score()))
 
 
 def _score_factors(model: TensorModel, facts: Facts, prefix: str, slot: str, factors: Tensor) -> Tensor:
     """Return θ by one equation of each fact with each factor (N, *axes) in the open slot: (B, N)."""
-    if torch.is_grad_enabled():
-        return model.batch(facts).contractions[prefix].score_candidates(slot, factors)
-    scores = torch.empty(len(facts), len(factors), dtype=model.dtype, device=model.device)
-    size = max(1, CANDIDATE_ELEMENTS // factors[0].numel())
-    for start in range(0, len(factors), size):
-        block = factors[start : start + size]
+    is_whole = torch.is_grad_enabled()
+    size = len(factors) if is_whole else max(1, CANDIDATE_ELEMENTS // factors[0].numel())
+    scores = []
+    for block in factors.split(size):
 
         def fn(batch: Batch, _: slice, block: Tensor = block) -> Tensor:
             return batch.contractions[prefix].score_candidates(slot, block)
 
-        scores[:, start : start + size] = _in_pieces(model, facts, len(block), slot, fn, candidates=block)
-    return scores
+        scores.append(_in_pieces(model, facts, slot, fn, block))
+    return torch.cat(scores, dim=1)
 
 
 def _in_pieces(
     model: TensorModel,
     facts: Facts,
-    columns: int | None,
     slot: str | None,
     fn: Callable[[Batch, slice], Tensor],
-    *,
-    open: str = "",
     candidates: Tensor | None = None,
 ) -> Tensor:
-    """Return fn(batch, piece) over all facts: (B, columns); None for as many columns as the first result has.
+    """Return fn(batch, piece) of all facts, (B, …), where fn contracts all slots but the open `slot`, if any.
 
-    With gradients, in one piece. Without, in pieces whose intermediate tensors fit in PIECE_BYTES.
+    With gradients, in one piece. Without, in pieces whose intermediate tensors fit in PIECE_BYTES; `candidates` are
+    those that fn puts into the open slot.
     """
-    batch, n = model.batch(facts, open=open), len(facts)
+    batch, n = model.batch(facts, open=slot or ""), len(facts)
     pieces = 1
     if not torch.is_grad_enabled():
         pieces = -(-batch.elements(slot, candidates) * model.dtype.itemsize // PIECE_BYTES)
@@ -177,9 +184,9 @@ def _in_pieces(
     out: Tensor | None = None
     for start in range(0, n, rows):
         piece = slice(start, start + rows)
-        values = fn(model.batch(facts[piece], open=open), piece)
+        values = fn(model.batch(facts[piece], open=slot or ""), piece)
         if out is None:  # one block for all: small results between large temporaries would fragment the heap
-            out = values.new_empty(n, values.shape[1] if columns is None else columns)
+            out = values.new_empty(n, *values.shape[1:])
         out[piece] = values
     assert out is not None
     return out

@@ -1,30 +1,31 @@
-"""Derive the semantic model that an episodic one becomes at a fixed time: the paper's projection."""
+"""Derive a semantic model from an episodic one with a given time row: the paper's projection."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from recollect.errors import UserError
+from recollect.graph.facts import KINDS
+from recollect.graph.seeds import seeded
+from recollect.models.config import ModelConfig
 from recollect.models.parameters import STATIC
 from recollect.models.tensor_model import TensorModel
-from recollect.models.zoo import MODELS
-
-
-def projectable_models() -> list[str]:
-    """Return the names of the models that are linear in one time embedding."""
-    return [name for name, model in MODELS.items() if model.episodic and len(model.episodic.occurrences("t")) == 1]
+from recollect.models.zoo import MODELS, build_model
 
 
 def check_projectable(model: TensorModel) -> None:
     """Raise UserError unless θ is linear in one time embedding."""
     if model.config.form != "episodic" or model.config.static or len(model.equation.occurrences("t")) > 1:
         form = "static" if model.config.static else model.config.form
+        equations = {name: kind.episodic for name, kind in MODELS.items() if kind.episodic is not None}
+        linear = [name for name, equation in equations.items() if len(equation.occurrences("t")) == 1]
         raise UserError(
             f"the {form} {type(model).__name__} is not linear in one time, so it has no projection; "
-            f"models that have one: {', '.join(projectable_models())}"
+            f"models that have one: {', '.join(linear)}"
         )
 
 
@@ -33,10 +34,10 @@ def plain_model(model: TensorModel) -> TensorModel:
     config = replace(model.config, static=False, reciprocal=False, time_levels=(1,))
     if config == model.config:
         return model
-    kinds = {"s": "entity", "p": "predicate", "t": "time"}
-    weights = {name: value.detach() for name, value in model.named_parameters() if not name.startswith(STATIC)}
-    weights |= {kinds[slot]: model.rows(slot).detach() for slot in kinds if slot in model.slots}
-    return _with_weights(type(model), model, replace(config), weights)
+    weights = {name: value for name, value in model.state_dict().items() if not name.startswith(STATIC)}
+    for slot in model.slots:
+        weights[KINDS[slot]] = model.rows(slot).detach()
+    return _with_weights(model, config, weights)
 
 
 @torch.no_grad()
@@ -65,17 +66,16 @@ def semantic_model(model: TensorModel, row: Tensor) -> TensorModel:
         kept = "".join(axis[name] for name in target_equation.axes("p"))
         predicates = model.lift("p", model.predicate)
         lifted = torch.einsum(f"{time_axes},N{source_equation.axes('p')}->N{kept}", factor, predicates)
-        weights["predicate"] = model.lower("p", lifted)
+        weights["predicate"] = model.lower(lifted)
     name = next(name for name, kind in MODELS.items() if kind is target)
     config = replace(model.config, model=name, form="semantic", time_dim=None)
     if model.semantic_counterpart is not None:
         config = replace(config, predicate_dim=None)
-    return _with_weights(target, model, config, weights)
+    return _with_weights(model, config, weights)
 
 
-def _with_weights(
-    target: type[TensorModel], like: TensorModel, config: object, weights: dict[str, Tensor]
-) -> TensorModel:
-    model = target(like.sizes, config, device=like.device, generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    model.load_state_dict({name: value.detach().contiguous() for name, value in weights.items()})
+def _with_weights(like: TensorModel, config: ModelConfig, weights: Mapping[str, Tensor]) -> TensorModel:
+    """Return the model of a config with the given weights, and with the sizes and the device of `like`."""
+    model = build_model(config, like.sizes, device=like.device, generator=seeded(0))
+    model.load_state_dict(weights)
     return model

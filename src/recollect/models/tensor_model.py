@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.engine import gather
-from recollect.errors import UserError
-from recollect.graph.facts import SLOT_NAMES, Facts
+from recollect.graph.facts import Facts
 from recollect.models import scoring
 from recollect.models.batch import Batch, real_candidates
 from recollect.models.config import ModelConfig
@@ -86,9 +85,9 @@ class TensorModel(nn.Module):
         """Return table rows (…, shape) as factors of the equation (…, axes); the identity unless overridden."""
         return rows
 
-    def lower(self, slot: str, factor: Tensor) -> Tensor:
-        """Return the table rows whose lift is this factor."""
-        return factor
+    def lower(self, factors: Tensor) -> Tensor:
+        """Return the predicate rows whose lifts are these factors; the inverse of `lift("p", rows)`."""
+        return factors
 
     @property
     def is_lifted(self) -> bool:
@@ -160,29 +159,10 @@ class TensorModel(nn.Module):
         """
         return Batch(self, facts, counts, open)
 
-    def score(self, facts: Facts) -> Tensor:
-        """θ[s,p,o,t] of each fact: (B,)."""
-        return scoring.score(self, facts)
-
-    def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
-        """Return θ of fact b with `slot` replaced by candidate n.
-
-        Candidates: None for all ids -> (B, N); (N,) ids shared by all facts -> (B, N); (B, K) ids per fact -> (B, K).
-        """
-        if slot not in self.slots:
-            name = SLOT_NAMES.get(slot, slot)
-            raise UserError(f"the {self.config.form} {type(self).__name__} has no {name} slot")
-        return scoring.score_against(self, *self.as_query(facts, slot), candidates)
-
-    def score_with_negatives(
-        self, facts: Facts, negatives: Mapping[str, Tensor], counts: Mapping[str, int] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return θ of each fact (B,) and of its negatives (B, ΣK): for each slot the facts with ids (B, K) in it."""
-        return scoring.score_with_negatives(self, facts, negatives, counts)
-
-    def queries(self, facts: Facts, slot: str) -> Tensor:
-        """Return rows (B, d) with θ = queries @ candidates(slot).T, without gradient and in bounded memory."""
-        return scoring.queries(self, *self.as_query(facts, slot))
+    score = scoring.score
+    score_against = scoring.score_against
+    score_with_negatives = scoring.score_with_negatives
+    queries = scoring.queries
 
     def candidates(self, slot: str, ids: Tensor | None = None) -> Tensor | None:
         """Return the candidates of a slot as real rows (N, d); None if their factors are matrices or larger."""

@@ -3,7 +3,7 @@
     a_t = Σ_w (1 − f) K_w[k] + f K_w[k + 1],    k + f = t / w,
 
 over the spacings w. Spacing 1 gives every time a knot of its own, 0 gives all times one common knot. A coarse level is
-learned from all days of a month, a fine one adds what is particular to a day.
+learned from all days of a month, a fine one adds what differs from day to day.
 """
 
 from __future__ import annotations
@@ -98,41 +98,29 @@ def neighbours(times: int, spacings: Sequence[int]) -> tuple[Tensor, Tensor]:
     return torch.cat(before), torch.cat(after)
 
 
-@dataclass(frozen=True, eq=False)
-class UntouchedKnots:
-    """Knots that no training fact touches, each between the nearest knots of its level that facts do touch."""
+@torch.no_grad()
+def interpolate_untouched_(table: Tensor, touched_times: Tensor, times: int, spacings: Sequence[int]) -> None:
+    """Interpolate the rows of knots that no time of `touched_times` uses between the nearest used ones of their level.
 
-    knot: Tensor  # (n,)
-    before: Tensor  # (n,)
-    after: Tensor  # (n,): equal to `before` at the ends of a level
-    share: Tensor  # (n,): of the way from `before` to `after`
+    At the ends of a level, copy the nearest used row.
 
-    @classmethod
-    def of(cls, touched_times: Tensor, times: int, spacings: Sequence[int]) -> UntouchedKnots:
-        """Return the untouched knots, given the times that have facts.
-
-        >>> idle = UntouchedKnots.of(torch.tensor([1, 4]), 6, (1,))
-        >>> idle.knot.tolist(), idle.before.tolist(), idle.after.tolist(), idle.share.tolist()
-        ([0, 2, 3, 5], [1, 1, 1, 4], [1, 4, 4, 4], [0.0, 0.3333333333333333, 0.6666666666666666, 1.0])
-        """
-        found, first = [], 0
-        for spacing in spacings:
-            level = TimeKnots.of(times, (spacing,))
-            touched, knots = level.touched(touched_times), torch.arange(level.count)
-            idle = knots[~torch.isin(knots, touched)]
-            place = torch.searchsorted(touched, idle)
-            before, after = touched[(place - 1).clamp(min=0)], touched[place.clamp(max=len(touched) - 1)]
-            share = (idle - before).double() / (after - before).clamp(min=1)
-            found.append(torch.stack([idle + first, before + first, after + first, share.clamp(0, 1)]))
-            first += level.count
-        knot, before, after, share = torch.cat(found, dim=1)
-        return cls(knot.long(), before.long(), after.long(), share)
-
-    @torch.no_grad()
-    def interpolate_(self, table: Tensor) -> None:
-        """Set the untouched rows of the time table to linear interpolations, as smoothness alone would."""
-        for knot, before, after, share in zip(self.knot, self.before, self.after, self.share.tolist(), strict=True):
-            table[knot] = torch.lerp(table[before], table[after], share)  # rows may be large: one at a time
+    >>> table = torch.tensor([0.0, 1, 0, 0, 4, 0])[:, None]
+    >>> interpolate_untouched_(table, torch.tensor([1, 4]), 6, (1,))
+    >>> table[:, 0].tolist()
+    [1.0, 1.0, 2.0, 3.0, 4.0, 4.0]
+    """
+    first = 0
+    for spacing in spacings:
+        level = TimeKnots.of(times, (spacing,))
+        touched, knots = level.touched(touched_times), torch.arange(level.count)
+        idle = knots[~torch.isin(knots, touched)]
+        place = torch.searchsorted(touched, idle)
+        before, after = touched[(place - 1).clamp(min=0)], touched[place.clamp(max=len(touched) - 1)]
+        share = ((idle - before).double() / (after - before).clamp(min=1)).clamp(0, 1)
+        rows = table[first : first + level.count]
+        for knot, low, high, weight in zip(idle, before, after, share.tolist(), strict=True):
+            rows[knot] = torch.lerp(rows[low], rows[high], weight)  # rows may be large: one at a time
+        first += level.count
 
 
 def parse_time_levels(text: str) -> tuple[int, ...]:

@@ -39,9 +39,8 @@ class ComplEx(TensorModel):
         embedding = torch.view_as_complex(rows)
         return embedding.conj() if slot == "o" else embedding
 
-    def lower(self, slot: str, factor: Tensor) -> Tensor:
-        embedding = factor.conj() if slot == "o" else factor
-        return torch.view_as_real(embedding.resolve_conj())
+    def lower(self, factors: Tensor) -> Tensor:
+        return torch.view_as_real(factors.resolve_conj())
 
 
 class HolE(TensorModel):
@@ -63,10 +62,8 @@ class HolE(TensorModel):
             weight[-1] = dim**-0.5
         return (spectrum if slot == "s" else spectrum.conj()) * weight
 
-    def lower(self, slot: str, factor: Tensor) -> Tensor:
-        if slot not in "pt":
-            raise ValueError("the spectrum of an entity is weighted; only predicates and times can be lowered")
-        return torch.fft.irfft(factor, n=self.config.dim)
+    def lower(self, factors: Tensor) -> Tensor:
+        return torch.fft.irfft(factors, n=self.config.dim)
 
 
 class Rescal(TensorModel):

@@ -18,7 +18,7 @@ from recollect.engine import RowOptimizer, distinct_counts, one_thread
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
-from recollect.models.regularizers import Smoothness
+from recollect.models.regularizers import TimeSmoothness
 from recollect.models.tensor_model import TensorModel
 from recollect.training.objectives import TrainingBatch
 from recollect.training.recipe import Recipe
@@ -126,7 +126,7 @@ class Trainer:
         self.counts = distinct_counts(model.equation.terms, columns)
         self.rows = RowSelection(model, self.objective, typical)
         self.parameters = _select_parameters(model, learn)
-        self.smoothness = Smoothness(model, facts, self.recipe.filled("smoothness"))
+        self.smoothness = TimeSmoothness(model, facts, self.recipe.filled("smoothness"))
         self.optimizer = RowOptimizer(
             self.recipe.optimizer,
             self.parameters,
