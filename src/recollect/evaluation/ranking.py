@@ -20,7 +20,7 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts, check_ids, stable_sort
 
 TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # tie policy -> share of ties that count as greater
-SCORE_BYTES = 8 * 2**20  # scores per thread: large enough for a fast GEMM, small enough to stay in cache for counting
+SCORE_BYTES = 4 * 2**20  # scores per thread: large enough for a fast GEMM, small enough to stay in cache for counting
 QUERY_FACTS = 4096  # facts per call of `queries`: neighbours share work, and queries are small compared with scores
 
 MATRIX_WORK = 1024  # multiply-adds per candidate that is no vector: a guess, at least that of a matrix of 32 × 32
@@ -78,9 +78,13 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, budget: i
 
     def count_range(start: int, stop: int) -> None:
         for first in range(start, stop, QUERY_FACTS):
-            part = slice(first, min(first + QUERY_FACTS, stop))
-            for block, scores in _score_blocks(scorer, columns, ordered[part], slot, known.size(slot), budget):
-                counts[order[part][block]] = _count(scores, ordered[part][block], slot, known)
+            part = ordered[first : min(first + QUERY_FACTS, stop)]
+            own, (rows, ids) = part.column(slot), _known_others(part, slot, known)
+            for start_row, scores in _score_blocks(scorer, columns, part, slot, known.size(slot), budget):
+                block = slice(start_row, start_row + len(scores))
+                a, b = torch.searchsorted(rows, torch.tensor([block.start, block.stop])).tolist()
+                found = _count(scores, own[block], rows[a:b] - start_row, ids[a:b], slot)
+                counts[order[first + block.start : first + block.stop]] = found
 
     if isinstance(scorer, QueryScorer):
         work = len(facts) * (MATRIX_WORK * known.size(slot) if columns is None else columns.numel())
@@ -94,8 +98,8 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, budget: i
 
 def _score_blocks(
     scorer: Scorer, columns: Tensor | None, facts: Facts, slot: str, size: int, budget: int
-) -> Iterator[tuple[slice, Tensor]]:
-    """Yield consecutive blocks of facts and their scores (n, N), which the next block may overwrite.
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield (start, scores) for consecutive blocks of facts: scores (n, N), which the next block may overwrite.
 
     Scores are queries (B, d) @ columns (d, N), or `score_against` where columns is None.
     """
@@ -108,14 +112,23 @@ def _score_blocks(
     for first in range(0, len(facts), rows):
         block = slice(first, first + rows)
         if columns is None:
-            yield block, scorer.score_against(facts[block], slot)
+            yield first, scorer.score_against(facts[block], slot)
         else:
-            yield block, torch.mm(queries[block], columns, out=buffer[: len(queries[block])])
+            yield first, torch.mm(queries[block], columns, out=buffer[: len(queries[block])])
 
 
-def _count(scores: Tensor, facts: Facts, slot: str, known: FactIndex) -> Tensor:
-    """Return greater, ties, others among all candidates, then the same without known ones: (B, N) -> (B, 6)."""
-    own = facts.column(slot)
+def _known_others(facts: Facts, slot: str, known: FactIndex) -> tuple[Tensor, Tensor]:
+    """Return (row, id) pairs, sorted by row: fact `row` with `slot` set to an `id` other than its own is known."""
+    rows, ids = known.find(facts, slot)
+    is_other = ids != facts.column(slot)[rows]
+    return rows[is_other], ids[is_other]
+
+
+def _count(scores: Tensor, own: Tensor, rows: Tensor, ids: Tensor, slot: str) -> Tensor:
+    """Return greater, ties, others among all candidates, then the same without known ones: (B, N) -> (B, 6).
+
+    `own` (B,) are the true ids, (rows, ids) the known ones that the filter leaves out.
+    """
     target = scores.gather(1, own.to(scores.device)[:, None])[:, 0]
     greater, equal, nan = (count.cpu() for count in rank_counts(scores, target))
     if nan.any():
@@ -124,10 +137,6 @@ def _count(scores: Tensor, facts: Facts, slot: str, known: FactIndex) -> Tensor:
             "train again with a lower learning rate"
         )
     raw = torch.stack([greater, equal - 1, torch.full_like(greater, scores.shape[1] - 1)], dim=1)
-
-    rows, ids = known.find(facts, slot)
-    is_other = ids != own[rows]
-    rows, ids = rows[is_other], ids[is_other]
     known_scores = scores[rows.to(scores.device), ids.to(scores.device)].cpu()
     known_target = target.cpu()[rows]
     compared = torch.stack([known_scores > known_target, known_scores == known_target, torch.ones_like(rows).bool()])

@@ -42,7 +42,7 @@ from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import resolve_config
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
-from recollect.training.run import TrainingRun, known_cells
+from recollect.training.run import TrainingRun
 
 SAVED = ("recipe", "seed", "training", "projection")  # keys of a bundle's description that a memory keeps
 
@@ -267,7 +267,7 @@ class Memory:
                 self.model,
                 self.model.normalize(facts),
                 self.calibration,
-                known=known_cells(self.model, self.known),
+                known=FactIndex(self.model.normalize(self.known.facts), self.known.sizes),
                 slots=slots,
                 generator=seeded(0),
             )
