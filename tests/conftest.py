@@ -43,9 +43,9 @@ UNEQUAL = {
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    # tests run side by side, one to a core
-    torch.set_num_threads(1)
+def _threads() -> None:
+    """Compute on one thread by default: tests run side by side, one to a core."""
+    torch.set_num_threads(int(os.environ.get("RECOLLECT_TEST_THREADS", "1")))
 
 
 @pytest.fixture(scope="session")

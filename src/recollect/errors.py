@@ -9,7 +9,7 @@ class UserError(ValueError):
 
 
 def import_extra(module: str, package: str, *, needed_by: str, extra: str) -> Any:
-    """Return a module of an optional package; raise UserError that names the extra to install if it is missing."""
+    """Import a module of an optional package; raise UserError that names the extra to install if it is missing."""
     try:
         return import_module(module)
     except ImportError as error:

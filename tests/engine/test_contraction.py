@@ -314,6 +314,6 @@ def test_combinations_are_distinct_sorted_and_belong_to_their_facts(seed, n, slo
     ids = {slot: facts.column(slot) for slot in slots}
     found = combinations(ids, slots)
     rows = list(zip(*(ids[slot].tolist() for slot in slots), strict=True))
-    distinct = [rows[first] for first in found.first.tolist()]
+    distinct = [rows[first] for first in found.example.tolist()]
     assert distinct == sorted(set(rows))
     assert [distinct[at] for at in found.index.tolist()] == rows

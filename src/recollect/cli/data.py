@@ -127,7 +127,7 @@ def data_build(
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Build a graph from raw ICEWS or GDELT event files of any size, accounting for every row.
+    """Build a graph from raw ICEWS or GDELT event files and report the rows kept, merged and dropped by reason.
 
     Example: `recollect data build 'events/*.export.CSV.zip' --grain month --out gdelt.graph`
     """
@@ -235,7 +235,7 @@ def data_formats(as_json: opt.Json = False) -> None:
 
 
 def _fetch(name: str, entry: Dataset) -> list[dict[str, Any]]:
-    """Download the files of a dataset, unless they are there, with a progress bar; return a row for each."""
+    """Download the missing files of a dataset with a progress bar; return one row of the printed table per file."""
     from recollect.io.datasets.download import fetch
 
     rows = []

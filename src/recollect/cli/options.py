@@ -115,7 +115,7 @@ def parse_columns(text: str | None) -> dict[str, str | int]:
 
 
 def split_graph(graph: EpisodicGraph, how: str | None, seed: int = 0) -> EpisodicGraph:
-    """Return the graph with train, valid and test splits; by default those it has, or random ones."""
+    """Split a graph: at random, by time or not at all ("none"); None keeps existing splits, else at random."""
     from recollect.graph.episodes import split_by_time, split_randomly
 
     if how not in (None, "random", "time", "none"):

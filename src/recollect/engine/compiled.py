@@ -1,4 +1,7 @@
-"""The operations of `ops` as autograd functions over compiled kernels, for CPU tensors in float32 and float64."""
+"""The operations of `ops` as autograd functions over compiled kernels, for CPU tensors in float32 and float64.
+
+Gathers, elementwise and diagonal operations also take complex tensors.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,10 @@ class Matmul(torch.autograd.Function):
 
 
 def _mm(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b, split by rows or columns, whichever are more; the split does not depend on the thread count."""
+    """Return a @ b, split by rows or columns, whichever are more.
+
+    The split does not depend on the thread count, so that neither do the bits of the result.
+    """
     out = torch.empty(len(a), b.shape[1], dtype=a.dtype)
     work, length = a.numel() * b.shape[1], max(out.shape)
     splits = min(MAX_SPLITS, 1 + work // SPLIT_WORK)

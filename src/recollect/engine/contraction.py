@@ -34,7 +34,7 @@ class Part:
 class Combinations:
     """The distinct combinations of the ids of some slots."""
 
-    first: Tensor  # (R,): a fact that has the combination
+    example: Tensor  # (R,): one of the facts that have the combination
     index: Tensor  # (B,): the combination of each fact
 
 
@@ -160,6 +160,7 @@ class Contraction:
         return self._parts[mask]
 
     def _is_shared(self, slots: str) -> bool:
+        """Return whether facts share combinations of slots; counts only steer cost, no result depends on them."""
         return self.counts[slots] < self._facts
 
     def _per_fact(self, part: Part) -> Tensor:
@@ -181,7 +182,7 @@ class Contraction:
         if part.distinct and part.slots == slots:
             return torch.arange(len(part.value), device=part.value.device)
         assert part.index is not None
-        return part.index[self._combine(slots).first] if self._is_shared(slots) else part.index
+        return part.index[self._combine(slots).example] if self._is_shared(slots) else part.index
 
     def _multiply(self, x: Part, y: Part, axes: str) -> Part:
         """Return the product of two parts, summed over the axes that no other term needs."""
@@ -193,22 +194,22 @@ class Contraction:
             return self._multiply_core(x, y, axes)
         slots = "".join(slot for slot in plan.slots_of(self.terms, self._all) if slot in x.slots + y.slots)
         if (x.slots != slots and x.value[:1].numel() > y.value[:1].numel()) or y.slots == slots:
-            x, y = y, x  # y is the operand that several rows share; the larger one if both are shared
+            x, y = y, x  # y is the operand that several rows share; the larger one if both are
         i, j = self._rows(x, slots), self._rows(y, slots)
         common = set(x.axes) & set(y.axes)
-        if not axes and set(x.axes) == set(y.axes) and not x.value.is_complex():
+        if not axes and set(x.axes) == set(y.axes) and not x.value.is_complex():  # dot product
             aligned = _permuted(y.value, y.axes, x.axes).flatten(1)
             value = gather_dot(gather(x.value, i).flatten(1), aligned, j[:, None])[:, 0]
-        elif x.axes == y.axes == axes:
+        elif x.axes == y.axes == axes:  # elementwise product
             value = gather_mul(x.value.flatten(1), i, y.value.flatten(1), j).view(-1, *x.value.shape[1:])
-        elif common and not common & set(axes) and y.slots != slots and not y.value.is_complex():
+        elif common and not common & set(axes) and y.slots != slots and not y.value.is_complex():  # grouped GEMM
             value, axes = self._multiply_grouped(x, y, i, j, slots)
         else:
             value = torch.einsum(f"B{x.axes},B{y.axes}->B{axes}", gather(x.value, i), gather(y.value, j))
         return Part(slots, axes, value, self._combine(slots).index, distinct=True)
 
     def _multiply_core(self, x: Part, core: Part, axes: str) -> Part:
-        """Return rows times a core tensor: all rows of a small table, else the distinct ones."""
+        """Return x (R, *x.axes) times a core tensor (*core.axes), summed over the axes that no other term needs."""
         whole_table = not x.distinct and len(x.value) <= 2 * self.counts[x.slots]
         rows = x.value if x.distinct or whole_table else gather(x.value, self._rows(x, x.slots))
         left, summed, right = _split_axes(x.axes, core.axes)
@@ -259,9 +260,9 @@ def combinations(ids: Mapping[str, Tensor], slots: str) -> Combinations:
     codes = _codes(ids, slots)
     unique = torch.unique_consecutive if is_sorted(codes) else torch.unique
     index = unique(codes, return_inverse=True)[1]
-    first = torch.empty(int(index.max()) + 1 if len(index) else 0, dtype=torch.int64, device=codes.device)
-    first[index] = torch.arange(len(index), device=codes.device)
-    return Combinations(first, index)
+    example = torch.empty(int(index.max()) + 1 if len(index) else 0, dtype=torch.int64, device=codes.device)
+    example[index] = torch.arange(len(index), device=codes.device)
+    return Combinations(example, index)
 
 
 def distinct_counts(terms: Terms, ids: Mapping[str, Tensor], open: str = "") -> dict[str, int]:

@@ -49,7 +49,7 @@ class Problem:
     def step_cost(self, left: int, right: int) -> float:
         """Return the FLOPs of one product: per distinct combination its arithmetic and the elements it moves.
 
-        The larger operand is read once per combination of its own slots.
+        Approximation: the larger operand is read once per combination of the more widely shared operand.
         """
         terms = self.terms
         x, y, product = kept_axes(terms, left), kept_axes(terms, right), kept_axes(terms, left | right)

@@ -38,7 +38,7 @@ class FactIndex:
         return self.sizes[KINDS[slot]]
 
     def keys(self, facts: Facts, slot: str) -> Tensor:
-        """Encode the other three slots of each fact, multiplied by `size(slot)`: (B,). Adding an id gives a code."""
+        """Return key · size(slot) of each fact, key encoding its other three slots: (B,); adding an id gives a code."""
         return encode(facts, self.sizes, ORDER.replace(slot, "")) * self.size(slot)
 
     def codes(self, slot: str) -> Tensor:

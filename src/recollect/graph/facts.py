@@ -340,7 +340,7 @@ class EpisodicGraph:
         return pl.DataFrame({name: self.axis(slot).take(facts.column(slot)) for slot, name in SLOT_NAMES.items()})
 
     def with_splits(self, splits: Mapping[str, Facts]) -> EpisodicGraph:
-        """Return the graph with other splits; row counts are kept only if the names of the splits are the same."""
+        """Return the graph with these splits; `rows` (rows read per split) is cleared if the names differ."""
         return replace(self, splits=splits, rows=self.rows if splits.keys() == self.rows.keys() else {})
 
     @cached_property

@@ -196,7 +196,7 @@ def _values(table: Table) -> Tensor | None:
 
 
 def _weights(table: Table) -> Tensor | None:
-    """Return the weight column, if there is one: (rows,) float32."""
+    """Parse the weight column, finite and ≥ 0: (rows,) float32; None if there is none."""
     if "weight" not in table.frame.columns:
         return None
     numbers = table.frame["weight"].cast(pl.Float64, strict=False)

@@ -106,7 +106,7 @@ def _graph_from_cells(
     vocabularies: Mapping[str, Vocabulary],
     ids: Mapping[str, Mapping[str, int]],
 ) -> EpisodicGraph:
-    """Return the graph of tables, given the id of every cell by kind."""
+    """Return the graph of one table per split, in which the text of each cell is mapped to ids[kind][text]."""
     splits = {}
     for split, expected in metadata["splits"].items():
         table, height = tables[split], tables[split].frame.height

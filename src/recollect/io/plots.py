@@ -34,7 +34,7 @@ def learning_curves(history: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _draw_validation(axes: Any, validated: Sequence[dict[str, Any]]) -> None:
-    """Draw validation MRR against epochs, the best one with its value."""
+    """Plot validation MRR against epoch and annotate its maximum."""
     axes.plot([record["epoch"] for record in validated], [record["mrr"] for record in validated], "o-", color=ORANGE)
     axes.set(ylabel="filtered validation MRR", ylim=(0, 1))
     axes.yaxis.label.set_color(ORANGE)

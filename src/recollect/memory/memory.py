@@ -88,7 +88,8 @@ class Memory:
     ) -> Memory:
         """Train a model on the train split and return its memory.
 
-        What is left out is chosen from the data and the recipe. The valid split, if there is one, selects the epoch and
+        The options of the model are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
+        The valid split, if there is one, selects the epoch and
         calibrates the probabilities. `progress` shows a bar on standard error; each callback receives every `Step` and
         `Epoch` record.
         """
@@ -161,9 +162,9 @@ class Memory:
     ) -> pl.DataFrame:
         """Return the `top` most likely labels of the one slot that is not given.
 
-        Columns: the slot, its logit, the probability that it completes a true fact, and whether that fact was *stored*
-        (trained on) or is *predicted*. The probability depends on the logit alone: of the predicted answers fewer are
-        true than it says, of the stored ones all.
+        Columns: the slot, `score` (the logit θ), the probability that it completes a true fact, and whether that fact
+        was *stored* (trained on) or is *predicted*. The probability depends on the score alone and is calibrated over
+        both: it is too high for predicted answers and too low for stored ones.
         """
         given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
         answers = self.recall_many({name: [label] for name, label in given.items()}, top=top)

@@ -67,7 +67,7 @@ class HolE(TensorModel):
 
 
 class Rescal(TensorModel):
-    """θ = Σ_ij a_s[i] G_p[i,j] a_o[j]: every predicate owns a matrix."""
+    """θ = Σ_ij a_s[i] G_p[i,j] a_o[j]: every predicate has a matrix of its own."""
 
     semantic = Equation.parse("s:i p:ij o:j")
 
@@ -87,7 +87,7 @@ class Tree(TensorModel):
 
 
 class ConT(TensorModel):
-    """θ = Σ_ijk a_s[i] a_p[j] a_o[k] G_t[i,j,k]: every time owns a core tensor."""
+    """θ = Σ_ijk a_s[i] a_p[j] a_o[k] G_t[i,j,k]: every time has a core tensor of its own."""
 
     episodic = Equation.parse("s:i p:j o:k t:ijk")
     semantic = Equation.parse("s:i p:j o:k | ijk")

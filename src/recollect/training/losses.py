@@ -14,7 +14,7 @@ BLOCK_BYTES = 4 * 2**20  # logits per block and thread: they stay in a CPU cache
 
 
 def logistic(true: Tensor, false: Tensor, truth: Tensor | None = None) -> Tensor:
-    """Return Σ log(1 + exp(−y θ)) over each fact and its negatives: (B,), (B, K) -> (B,).
+    """Return softplus(−y θ) of each fact + Σ softplus(θ⁻) of its negatives: (B,), (B, K) -> (B,).
 
     Negatives have y = −1. A fact has y = +1, or −1 where `truth` (B,) is False; the negatives of a false fact carry no
     information and are left out.

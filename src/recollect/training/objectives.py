@@ -259,7 +259,7 @@ class OneVsAll(Objective):
         """Return the summed cross entropy of each fact's id of a slot; facts with equal other slots share a query."""
         ids = {other: facts.column(other) for other in model.equation.slots if other != slot}
         shared = combinations(ids, "".join(other for other in ORDER if other in ids))
-        distinct = facts[shared.first]
+        distinct = facts[shared.example]
         answers, weights = facts.column(slot), _weights(facts, model.dtype)
         if model.has_matrix_rows(slot):
             logits = gather(model.score_against(distinct, slot), shared.index)

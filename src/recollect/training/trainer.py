@@ -88,7 +88,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace the parameters by the mean, if there is one, inside a `with` block."""
+        """Set the parameters to their average, if there is one, inside the block; restore them after it."""
         last = {name: self.parameters[name].data for name in self.mean}
         for name, value in self.mean.items():
             self.parameters[name].data = value
@@ -223,7 +223,7 @@ class Trainer:
         return Epoch(self.epoch, loss, mrr, best)
 
     def finish_(self) -> None:
-        """Load the best weights into the model; without validation the mean of the weights, if there is one."""
+        """Load the weights of the best validation, else their average over epochs, else keep the last ones."""
         best = self.stopping.weights
         self.model.load_state_dict(best or self.average.mean, strict=bool(best))
 

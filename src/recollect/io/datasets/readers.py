@@ -113,7 +113,7 @@ def _id_names(path: Path) -> dict[str, str]:
 
 
 def _year(role: str) -> pl.Expr:
-    """Return the year of YYYY-MM-DD in four digits; null if it is all #, empty if it cannot be read."""
+    """Return the year of column `role` (YYYY-MM-DD) as an expression; null if unknown (####), "" if malformed."""
     year = pl.col(role).str.extract("^([0-9]{1,4})-").str.zfill(4).fill_null("")
     return pl.when(~pl.col(role).str.starts_with("####-")).then(year).alias(role)
 
@@ -188,7 +188,7 @@ def _texts(names: Any) -> list[str]:
 def _graph_of_ids(
     labels: Mapping[str, list[str]], times: TimeAxis, ids: torch.Tensor, weight: torch.Tensor | None = None
 ) -> EpisodicGraph:
-    """Return the graph of facts `ids` (n, 4), which number entities and predicates in the order of `labels`."""
+    """Return a graph with one train split of facts whose ids index `labels`; ids are remapped to vocabularies."""
     vocabularies = {kind: Vocabulary.of(kind, names) for kind, names in labels.items()}
     entity = vocabularies["entity"].ids(pl.Series(labels["entity"]))
     predicate = vocabularies["predicate"].ids(pl.Series(labels["predicate"]))

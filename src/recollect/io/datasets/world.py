@@ -80,7 +80,7 @@ def _terms(land: str, months: int, draw: _Random) -> Iterator[_State]:
 def _relations(
     lands: list[str], bloc: dict[str, int], affinity: list[list[float]], months: int, draw: _Random
 ) -> Iterator[_State]:
-    """Yield alliances, treaties, trade, sanctions and wars; their probability depends on the two blocs."""
+    """Yield alliances, trade and wars of every pair of countries, drawn with probabilities affinity[bloc][bloc]."""
     for i, a in enumerate(lands):
         for b in lands[i + 1 :]:
             friendly = affinity[bloc[a]][bloc[b]]
