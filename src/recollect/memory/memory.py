@@ -89,9 +89,8 @@ class Memory:
         """Train a model on the train split and return its memory.
 
         The options of the model are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        The valid split, if there is one, selects the epoch and
-        calibrates the probabilities. `progress` shows a bar on standard error; each callback receives every `Step` and
-        `Epoch` record.
+        The valid split, if there is one, selects the epoch and calibrates the probabilities. `progress` shows a bar on
+        standard error; each callback receives every `Step` and `Epoch` record.
         """
         config, reason = resolve_config(
             graph, recipe if isinstance(recipe, Recipe) else parse_recipe(recipe),
