@@ -156,7 +156,7 @@ def save_but_die_at(memory: Memory, path: Path, at: int, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", counted(os.fsync))
         patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
-        patch.setattr(bundle_module, "_digest", counted(bundle_module._digest))
+        patch.setattr(bundle_module, "digest_of_file", counted(bundle_module.digest_of_file))
         for name in ("rename", "mkdir", "write_text"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
         patch.setattr(pl.DataFrame, "write_parquet", counted(pl.DataFrame.write_parquet))
@@ -207,7 +207,7 @@ def test_wrong_weights_with_a_valid_digest_are_refused(saved, change, message):
     weights = safetensors.torch.load_file(saved / WEIGHTS)
     safetensors.torch.save_file(change(weights), saved / WEIGHTS)
     files = json.loads((saved / ABOUT).read_text())["files"]
-    change_description(saved, {"files": files | {WEIGHTS: bundle_module._digest(saved / WEIGHTS)}})
+    change_description(saved, {"files": files | {WEIGHTS: bundle_module.digest_of_file(saved / WEIGHTS)}})
     with pytest.raises(UserError, match=message):
         load(saved)
 

@@ -24,6 +24,7 @@ from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary
 from recollect.graph.times import GRAINS, TimeAxis
 from recollect.io.atomic import existing_folder, replaced_folder
 from recollect.io.checkpoint import write_tensors
+from recollect.io.formats import digest_of_file
 
 FORMAT = 1
 WEIGHTS, ABOUT = "weights.safetensors", "memory.json"
@@ -54,7 +55,7 @@ def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str,
         file = path / name
         if not file.is_file():
             raise UserError(f"{path}: {name} is missing, so this memory is incomplete; restore it or train again")
-        if _digest(file) != about["files"].get(name):
+        if digest_of_file(file) != about["files"].get(name):
             raise UserError(
                 f"{file}: the content is not what was saved (its digest differs); restore it or train again"
             )
@@ -87,7 +88,7 @@ def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGra
         "times": asdict(graph.times),
     }
     full = {"format": FORMAT, **about, "data": data, "splits": list(graph.splits)}
-    full["files"] = {name: _digest(folder / name) for name in (WEIGHTS, *TABLES)}
+    full["files"] = {name: digest_of_file(folder / name) for name in (WEIGHTS, *TABLES)}
     full["digest"] = _digest_of(full)
     (folder / ABOUT).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -148,11 +149,6 @@ def _read_facts(frame: pl.DataFrame) -> Facts:
     if frame.height and frame["weight"].null_count() == 0:
         weight = torch.from_numpy(frame["weight"].to_numpy(writable=True))
     return Facts(Facts.from_columns(*columns).ids, value, weight)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _digest_of(about: Mapping[str, Any]) -> str:

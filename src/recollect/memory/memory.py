@@ -267,7 +267,7 @@ class Memory:
                 self.model,
                 self.model.normalize(facts),
                 self.calibration,
-                known=FactIndex(self.model.normalize(self.known.facts), self.known.sizes),
+                known=self.model.normalize_index(self.known),
                 slots=slots,
                 generator=seeded(0),
             )

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.engine import gather
+from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 from recollect.models import scoring
 from recollect.models.batch import Batch, real_candidates
@@ -140,6 +141,10 @@ class TensorModel(nn.Module):
     def normalize(self, facts: Facts) -> Facts:
         """Return facts with time 0 if the model has no time slot; facts that differ only in time become equal."""
         return facts if "t" in self.slots else facts.with_slot("t", 0)
+
+    def normalize_index(self, known: FactIndex) -> FactIndex:
+        """Return the index of the normalized facts; the same index if the model has a time slot."""
+        return known if "t" in self.slots else FactIndex(self.normalize(known.facts), known.sizes)
 
     def inverse(self, facts: Facts) -> Facts:
         """Return (o, p⁻¹, s, t) of each fact (s, p, o, t); for reciprocal models."""

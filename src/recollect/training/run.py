@@ -120,10 +120,8 @@ class TrainingRun:
         """Return the calibration on the validation split; a semantic model tells facts apart without their times."""
         if self.valid is None:
             return UNCALIBRATED
-        model, known = self.model, self.known
-        if "t" not in model.slots:
-            known = FactIndex(model.normalize(known.facts), known.sizes)
-        facts, generator = model.normalize(self.valid), seeded(self.seed)
+        model, generator = self.model, seeded(self.seed)
+        facts, known = model.normalize(self.valid), model.normalize_index(self.known)
         return calibrate(model, facts, known=known, slots=model.slots, generator=generator)
 
     def _validate(self) -> float:
