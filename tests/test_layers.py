@@ -10,7 +10,17 @@ import pytest
 import recollect
 
 ROOT = Path(recollect.__file__).parent
-FOLDERS = ["cli", "memory", "training", "evaluation", "io", "models", "engine", "graph"]  # each imports those after it
+FOLDERS = [
+    "cli",
+    "memory",
+    "training",
+    "history",
+    "evaluation",
+    "io",
+    "models",
+    "engine",
+    "graph",
+]  # each imports those after it
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 UNSAFE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 

@@ -1,0 +1,218 @@
+"""The class History: a scorer that reads the stored facts of a query's entities.
+
+    λ(s, p, o, t) = Σ_{stored (s, p', o, t') except the fact itself} k[p, p', bin(t, t')] + Σ_c w[p, c] · share_c
+    score         = log λ
+
+p' runs over predicates and their inverses. Every asked slot has a kernel k and weights w of its own: `o` for who and
+whom, `p` for what, `t` for when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.engine import one_thread, parallel_for
+from recollect.graph.facts import KINDS, Facts
+from recollect.history.bins import Ints, lag_bins
+from recollect.history.edges import PREDICATE, TARGET, TIME, Floats, build_edges, predicate_classes
+from recollect.history.fit import Pass, Statistics, fit_kernel, predicate_kinds, start_kernel
+from recollect.history.shares import Popularity, left_out_shares
+
+ASKED = "opt"  # slots with a kernel; subjects are asked for as targets of inverse predicates
+TIME_PASS_COST = 16  # of a query for a time, relative to one for a predicate with as many edges
+MIN_RATE = 1e-30  # so that log λ is finite
+
+
+class History:
+    """A scorer for the slots s p o t over an exact store of facts.
+
+    >>> facts = Facts.of([(0, 0, 1, t) for t in range(9)] + [(0, 0, 2, 0)])
+    >>> history = History.fit(facts, {"entity": 3, "predicate": 1, "time": 10})
+    >>> history.score_against(Facts.of([(0, 0, 0, 9)]), "o").argmax().item()
+    1
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        sizes: Mapping[str, int],
+        classes: Ints,
+        kernels: Mapping[str, Floats],
+        weights: Mapping[str, Floats],
+    ) -> None:
+        self.sizes, self.classes, self.kernels, self.weights = dict(sizes), classes, dict(kernels), dict(weights)
+        self.facts, self.bins = facts.true(), lag_bins(sizes["time"])
+        self.edges = build_edges(self.facts, sizes, classes, self.bins)
+        self.popularity = Popularity(self.edges, sizes)
+
+    @classmethod
+    def fit(
+        cls,
+        facts: Facts,
+        sizes: Mapping[str, int],
+        *,
+        asked: str = ASKED,
+        past: bool = False,
+        seed: int = 0,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> History:
+        """Fit the kernels of the asked slots to facts; with `past`, only by what was stored before each."""
+        history = cls(facts, sizes, predicate_classes(facts, sizes["predicate"]), {}, {})
+        for number, slot in enumerate(asked):
+
+            def report(share: float, number: int = number) -> None:
+                progress((number + share) / len(asked))
+
+            with one_thread():
+                fitted = history._fit_slot(slot, past, np.random.default_rng(seed), report)
+            history.kernels[slot], history.weights[slot] = fitted
+        return history
+
+    def with_facts(self, facts: Facts, sizes: Mapping[str, int] | None = None) -> History:
+        """Return the same kernels over another store."""
+        return History(facts, sizes or self.sizes, self.classes, self.kernels, self.weights)
+
+    def _fit_slot(
+        self, slot: str, past: bool, rng: np.random.Generator, report: Callable[[float], None]
+    ) -> tuple[Floats, Floats]:
+        """Return kernel and weights of one asked slot."""
+        edges, directed = self.edges, int(self.classes.max(initial=-1)) + 1
+        popularity = left_out_shares(edges, slot, self.sizes)
+        asked = directed if slot == "o" else directed // 2
+        kernel = start_kernel(asked, directed, past=past)
+        weights = np.full((1 if slot == "p" else asked, popularity.shape[1]), 0.01, dtype=np.float32)
+        if slot == "o":
+            queries = np.lexsort((edges.column(TIME), edges.source))
+            cost = np.diff(edges.start)[edges.source[queries]]
+        else:
+            queries = np.flatnonzero(edges.column(PREDICATE) < self.sizes["predicate"])
+            cost = np.diff(edges.pairs[queries])[:, 0] * (TIME_PASS_COST if slot == "t" else 1)
+        run = {"o": self._entity_pass, "p": self._predicate_pass, "t": self._time_pass}[slot](popularity)
+        kinds = predicate_kinds(asked, directed // 2)
+        return fit_kernel(run, queries, cost, kernel, weights, kinds, rng=rng, report=report)
+
+    def _entity_pass(self, popularity: Floats) -> Pass:
+        from recollect.history import kernels
+
+        edges = self.edges
+
+        def run(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+            sums.log_likelihood += kernels.entity_pass(
+                edges.start, edges.table, self.bins.by_lag, edges.pairs, edges.mirror, edges.twins, k, w, popularity,
+                queries, edges.source[queries], *sums.arrays,
+            )  # fmt: skip
+
+        return run
+
+    def _predicate_pass(self, popularity: Floats) -> Pass:
+        from recollect.history import kernels
+
+        edges = self.edges
+        members = np.bincount(self.classes[: self.sizes["predicate"]]).astype(np.float32)  # predicates per class
+
+        def run(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+            hits, exposure, *of_weights = sums.arrays
+            of_any = np.zeros_like(exposure[0])
+            columns = np.tensordot(members, k, axes=1)
+            sums.log_likelihood += kernels.predicate_pass(
+                edges.table, self.bins.by_lag, edges.pairs, edges.mirror, k, columns, w, popularity, queries,
+                hits, of_any, *of_weights,
+            )  # fmt: skip
+            exposure += members[:, None, None] * of_any
+
+        return run
+
+    def _time_pass(self, popularity: Floats) -> Pass:
+        from recollect.history import kernels
+
+        edges, bins = self.edges, self.bins
+
+        def run(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+            sums.log_likelihood += kernels.time_pass(
+                edges.table, bins.by_lag, bins.run, bins.ranges, edges.pairs, edges.mirror, self.sizes["time"],
+                k, w, popularity, queries, *sums.arrays,
+            )  # fmt: skip
+
+        return run
+
+    # -- scores -----------------------------------------------------------------------------------------------------
+
+    def score(self, facts: Facts) -> Tensor:
+        """Return log λ of each fact's object: (B,)."""
+        return self.score_against(facts, "o", facts.o[:, None])[:, 0]
+
+    def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
+        """Return log λ of fact b with `slot` replaced by candidate n: (B, N) for all ids or ids (N,) or (B, N)."""
+        scores = torch.from_numpy(np.log(np.maximum(self.rates(facts, slot), MIN_RATE)))
+        if candidates is None:
+            return scores
+        return scores[:, candidates] if candidates.dim() == 1 else scores.gather(1, candidates)
+
+    def rates(self, facts: Facts, slot: str) -> Floats:
+        """Return λ of each fact with every id in `slot`: (B, N) float32."""
+        out = np.empty((len(facts), self.sizes[KINDS[slot]]), dtype=np.float32)
+        run = {"s": self._entity_rates, "o": self._entity_rates, "p": self._predicate_rates, "t": self._time_rates}
+
+        def body(first: int, last: int) -> None:
+            run[slot](facts[first:last], slot, out[first:last])
+
+        parallel_for(body, len(facts), 8 * out.size)
+        return out
+
+    def _entity_rates(self, facts: Facts, slot: str, out: Floats) -> None:
+        from recollect.history import kernels
+
+        edges, t = self.edges, facts.t.numpy()
+        u, r, inverse = facts.s.numpy(), facts.p.numpy(), facts.p.numpy() + self.sizes["predicate"]
+        if slot == "s":
+            u, r, inverse = facts.o.numpy(), inverse, r
+        asked = self.classes[r]
+        for n in range(len(u)):
+            rows = edges.table[edges.start[u[n]] : edges.start[u[n] + 1]]
+            stored = rows[(rows[:, TIME] == t[n]) & (rows[:, PREDICATE] == r[n]), TARGET]
+            out[n] = self.popularity.entities(self.weights["o"][asked[n]], int(r[n]), stored)
+        kernels.score_entities(
+            edges.start, edges.table, self.bins.by_lag, self.kernels["o"], u, r, inverse, asked, t, out
+        )
+
+    def _predicate_rates(self, facts: Facts, slot: str, out: Floats) -> None:
+        from recollect.history import kernels
+
+        edges, t, (first, last) = self.edges, facts.t.numpy(), self._pair_ranges(facts)
+        for n, (s, o) in enumerate(zip(facts.s.tolist(), facts.o.tolist(), strict=True)):
+            rows = edges.table[first[n] : last[n]]
+            stored = rows[(rows[:, TIME] == t[n]) & (rows[:, PREDICATE] < self.sizes["predicate"]), PREDICATE]
+            out[n] = self.popularity.predicates(self.weights["p"][0], s, o, stored)
+        kernels.score_predicates(
+            first,
+            last,
+            (facts.s == facts.o).numpy(),
+            edges.table,
+            self.bins.by_lag,
+            self.kernels["p"],
+            self.classes,
+            t,
+            out,
+        )
+
+    def _time_rates(self, facts: Facts, slot: str, out: Floats) -> None:
+        from recollect.history import kernels
+
+        edges, p, (first, last) = self.edges, facts.p.numpy(), self._pair_ranges(facts)
+        asked = self.classes[p]
+        for n, (s, o) in enumerate(zip(facts.s.tolist(), facts.o.tolist(), strict=True)):
+            rows = edges.table[first[n] : last[n]]
+            stored = rows[rows[:, PREDICATE] == p[n], TIME]
+            out[n] = self.popularity.times(self.weights["t"][asked[n]], s, int(p[n]), o, stored)
+        inverse = torch.where(facts.s == facts.o, facts.p + self.sizes["predicate"], -1).numpy()
+        kernels.score_times(first, last, edges.table, self.bins.by_lag, self.kernels["t"], p, inverse, asked, out)
+
+    def _pair_ranges(self, facts: Facts) -> tuple[Ints, Ints]:
+        """Return the range of edges from each fact's subject to its object: (B,), (B,)."""
+        wanted = facts.s.numpy() * self.sizes["entity"] + facts.o.numpy()
+        codes = self.edges.pair_codes
+        return np.searchsorted(codes, wanted), np.searchsorted(codes, wanted, side="right")

@@ -1,0 +1,267 @@
+"""Compiled loops over edges: plain numba; `reference` defines the same quantities in NumPy.
+
+A kernel table is k (A, C, COUNT): by class of the asked predicate, class of the edge's predicate, and bin. `hits` and
+`exposure` have its shape. Edges are rows of one table (2n, 8), a cache line for two: see `edges.Column`. Loops over
+queries take a range [first, last) so that threads can share them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from recollect.engine.kernels import kernel
+from recollect.history.bins import NEAR, RUNS, SIDE
+from recollect.history.edges import CLASS, EARLIER, FUTURE_RUN, LATER, PAST_RUN, PREDICATE, TARGET, TIME
+
+Array = npt.NDArray[Any]
+FIRST_NEAR, FIRST_OLDER, FIRST_FUTURE = 1 + len(RUNS), 1 + len(RUNS) + len(NEAR), 1 + SIDE
+
+
+@njit(inline="always")
+def bin_at(edges: Any, bins: Any, j: int, t: int) -> Any:
+    """Return the bin of edge j as seen from time t."""
+    lag, limit = t - edges[j, TIME], bins.shape[1] // 2
+    is_closest = edges[j, LATER] >= t if lag > 0 else edges[j, EARLIER] <= t
+    if is_closest and lag == 1:
+        found = edges[j, PAST_RUN]
+    elif is_closest and lag == -1:
+        found = edges[j, FUTURE_RUN]
+    else:
+        found = bins[np.uint64(is_closest), np.uint64(min(max(lag, -limit), limit) + limit)]
+    return np.uint64(found)
+
+
+@kernel
+def score_entities(
+    start: Array, edges: Array, bins: Array, k: Array, u: Array, r: Array, inverse: Array, asked: Array, t: Array,
+    out: Array,
+) -> None:  # fmt: skip
+    """out[n, v] += Σ_j k[asked, c_j, bin_j] over the edges (u, r_j, v, t_j) of query n, but for (u, r, v, t) itself.
+
+    `inverse` (n,) is the inverse of r: a stored (u, r, u, t) is also there as its own inverse.
+    """
+    for n in range(len(u)):
+        a = np.uint64(asked[n])
+        for j in range(start[u[n]], start[u[n] + 1]):
+            mirrored = edges[j, TARGET] == u[n] and edges[j, PREDICATE] == inverse[n]
+            if edges[j, TIME] != t[n] or not (edges[j, PREDICATE] == r[n] or mirrored):
+                out[n, np.uint64(edges[j, TARGET])] += k[a, np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t[n])]
+
+
+@kernel
+def score_predicates(
+    first: Array, last: Array, is_loop: Array, edges: Array, bins: Array, k: Array, classes: Array, t: Array, out: Array
+) -> None:
+    """out[n, p] += Σ_j k[p, c_j, bin_j] over the edges first[n] … last[n] − 1 between the entities of query n.
+
+    `is_loop` (n,): whether both are the same entity, so that every fact is also there as its own inverse.
+    """
+    for n in range(len(t)):
+        for j in range(first[n], last[n]):
+            c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t[n])
+            itself = edges[j, PREDICATE] if edges[j, TIME] == t[n] else -1
+            if is_loop[n] and itself >= out.shape[1]:
+                itself -= out.shape[1]
+            for p in range(out.shape[1]):
+                if p != itself:
+                    out[n, p] += k[np.uint64(classes[p]), c, b]
+
+
+@kernel
+def score_times(
+    first: Array, last: Array, edges: Array, bins: Array, k: Array, p: Array, inverse: Array, asked: Array, out: Array
+) -> None:
+    """out[n, t] += Σ_j k[asked, c_j, bin_j as seen from t] over the edges between the entities of query n.
+
+    `inverse` (n,) is the inverse of p if both are the same entity, else −1.
+    """
+    for n in range(len(p)):
+        a = np.uint64(asked[n])
+        for j in range(first[n], last[n]):
+            c = np.uint64(edges[j, CLASS])
+            is_asked = edges[j, PREDICATE] == p[n] or edges[j, PREDICATE] == inverse[n]
+            itself = edges[j, TIME] if is_asked else -1
+            for t in range(out.shape[1]):
+                if t != itself:
+                    out[n, t] += k[a, c, bin_at(edges, bins, j, t)]
+
+
+@kernel
+def entity_pass(
+    start: Array, edges: Array, bins: Array, pairs: Array, mirror: Array, twins: Array, k: Array, weights: Array,
+    shares: Array, queries: Array, sources: Array, hits: Array, exposure: Array, weight_hits: Array,
+    weight_exposure: Array,
+) -> float:  # fmt: skip
+    """Add the hits and exposures of queries, which are edges sorted by (source, time); return Σ log λ/Z.
+
+    The edges of a source are counted by class and bin once for all queries of one time. Edges with the asked predicate
+    at lag 0, twins[e] of them, are stored answers and say nothing. Nor does mirror[e], the same fact as its inverse.
+    """
+    total, classes, width = 0.0, k.shape[1], k.shape[2]
+    slot_of, class_of = np.full(classes, -1), np.empty(classes, np.uint64)
+    counts = np.empty((classes, width), np.float32)
+    used, previous_source, previous_time = 0, -1, -1
+    for q in range(len(queries)):
+        e, u = queries[q], sources[q]
+        t, a = edges[e, TIME], np.uint64(edges[e, CLASS])
+        if u != previous_source or t != previous_time:
+            for i in range(used):
+                slot_of[class_of[i]] = -1
+            used, previous_source, previous_time = 0, u, t
+            for j in range(start[u], start[u + 1]):
+                c = np.uint64(edges[j, CLASS])
+                if slot_of[c] < 0:
+                    slot_of[c], class_of[used] = used, c
+                    for b in range(width):
+                        counts[used, b] = 0
+                    used += 1
+                counts[np.uint64(slot_of[c]), bin_at(edges, bins, j, t)] += 1
+        own = np.uint64(slot_of[a])
+        counts[own, 0] -= twins[e]
+        if mirror[e] >= 0:
+            counts[np.uint64(slot_of[edges[mirror[e], CLASS]]), 0] -= 1
+        norm = rate = np.float32(0)
+        for i in range(used):
+            c = class_of[i]
+            for b in range(width):
+                norm += k[a, c, b] * counts[i, b]
+        for w in range(weights.shape[1]):
+            norm += weights[a, w]
+            rate += weights[a, w] * shares[e, w]
+        for j in range(pairs[e, 0], pairs[e, 1]):
+            if j != e and j != mirror[e]:
+                rate += k[a, np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)]
+        by_norm, by_rate = np.float32(1) / norm, np.float32(1) / rate
+        for i in range(used):
+            c = class_of[i]
+            for b in range(width):
+                exposure[a, c, b] += counts[i, b] * by_norm
+        for j in range(pairs[e, 0], pairs[e, 1]):
+            if j != e and j != mirror[e]:
+                c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)
+                hits[a, c, b] += k[a, c, b] * by_rate
+        for w in range(weights.shape[1]):
+            weight_exposure[a, w] += by_norm
+            weight_hits[a, w] += weights[a, w] * shares[e, w] * by_rate
+        total += np.log(rate * by_norm)
+        counts[own, 0] += twins[e]
+        if mirror[e] >= 0:
+            counts[np.uint64(slot_of[edges[mirror[e], CLASS]]), 0] += 1
+    return total
+
+
+@kernel
+def predicate_pass(
+    edges: Array, bins: Array, pairs: Array, mirror: Array, k: Array, column_sums: Array, weights: Array, shares: Array,
+    queries: Array, hits: Array, exposure: Array, weight_hits: Array, weight_exposure: Array,
+) -> float:  # fmt: skip
+    """Add the hits of queries, edges whose predicate is asked for; the exposure (C, COUNT) is that of any predicate."""
+    total = 0.0
+    for q in range(len(queries)):
+        e = queries[q]
+        t, a = edges[e, TIME], np.uint64(edges[e, CLASS])
+        norm = rate = np.float32(0)
+        for w in range(weights.shape[1]):
+            norm += weights[0, w]
+            rate += weights[0, w] * shares[e, w]
+        for j in range(pairs[e, 0], pairs[e, 1]):
+            if j != e and j != mirror[e]:
+                c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)
+                norm += column_sums[c, b]
+                rate += k[a, c, b]
+        by_norm, by_rate = np.float32(1) / norm, np.float32(1) / rate
+        for j in range(pairs[e, 0], pairs[e, 1]):
+            if j != e and j != mirror[e]:
+                c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)
+                exposure[c, b] += by_norm
+                hits[a, c, b] += k[a, c, b] * by_rate
+        for w in range(weights.shape[1]):
+            weight_exposure[0, w] += by_norm
+            weight_hits[0, w] += weights[0, w] * shares[e, w] * by_rate
+        total += np.log(rate * by_norm)
+    return total
+
+
+@njit(inline="always")
+def add_widths(width: Any, ranges: Any, first_bin: int, last_bin: int, shortest: int, longest: int) -> None:
+    """width[b] += the number of lags of bin b, from ranges[0, b] to ranges[1, b], that lie in [shortest, longest]."""
+    for b in range(first_bin, last_bin):
+        width[b] += max(0, min(ranges[1, b], longest) - max(ranges[0, b], shortest) + 1)
+
+
+@kernel
+def bin_widths(edges: Array, runs: Array, ranges: Array, j: int, removed: int, times: int, width: Array) -> None:
+    """Set width[b] to the number of times of the axis from which edge j is in bin b, the edge `removed` left out.
+
+    Only edges of the same triple feel the removal: their neighbours and the lengths of their runs change.
+    """
+    for b in range(len(width)):
+        width[b] = 0
+    t, earlier, later = edges[j, TIME], edges[j, EARLIER], edges[j, LATER]
+    past_run, future_run = edges[j, PAST_RUN], edges[j, FUTURE_RUN]
+    gap = edges[removed, TIME] - t
+    if edges[j, PREDICATE] == edges[removed, PREDICATE]:
+        if later == t + gap:
+            later = edges[removed, LATER]
+        if earlier == t + gap:
+            earlier = edges[removed, EARLIER]
+        if removed - j == gap and gap < 0:  # one run from the removed edge to j
+            past_run = 1 + runs[-gap]
+        if removed - j == gap and gap > 0:
+            future_run = FIRST_FUTURE + runs[gap]
+    else:
+        width[0] = 1  # with the same predicate, the fact at lag 0 would be the stored one itself
+    closest, longest = min(later, times - 1) - t, times - 1 - t
+    width[past_run] += closest >= 1
+    add_widths(width, ranges, FIRST_NEAR, FIRST_OLDER, 2, closest)
+    add_widths(width, ranges, FIRST_OLDER, FIRST_FUTURE, max(2, closest + 1), longest)
+    closest, longest = t - max(earlier, 0), t
+    width[future_run] += closest >= 1
+    add_widths(width, ranges, SIDE + FIRST_NEAR, SIDE + FIRST_OLDER, 2, closest)
+    add_widths(width, ranges, SIDE + FIRST_OLDER, SIDE + FIRST_FUTURE, max(2, closest + 1), longest)
+
+
+@kernel
+def time_pass(
+    edges: Array, bins: Array, runs: Array, ranges: Array, pairs: Array, mirror: Array, times: int, k: Array,
+    weights: Array, shares: Array, queries: Array, hits: Array, exposure: Array, weight_hits: Array,
+    weight_exposure: Array,
+) -> float:  # fmt: skip
+    """Add the hits and exposures of queries, edges whose time is asked for and which are removed meanwhile."""
+    total = 0.0
+    width = np.empty(k.shape[2], np.float32)
+    for q in range(len(queries)):
+        e = queries[q]
+        t, a = edges[e, TIME], np.uint64(edges[e, CLASS])
+        inverse = edges[mirror[e], PREDICATE] if mirror[e] >= 0 else -1
+        norm = rate = np.float32(0)
+        for w in range(weights.shape[1]):
+            norm += weights[a, w]
+            rate += weights[a, w] * shares[e, w]
+        for j in range(pairs[e, 0], pairs[e, 1]):
+            if j != e and j != mirror[e]:
+                c = np.uint64(edges[j, CLASS])
+                removed = mirror[e] if edges[j, PREDICATE] == inverse else e
+                bin_widths(edges, runs, ranges, j, removed, times, width)
+                for b in range(len(width)):
+                    norm += k[a, c, b] * width[b]
+                rate += k[a, c, bin_at(edges, bins, j, t)]
+        by_norm, by_rate = np.float32(1) / norm, np.float32(1) / rate
+        for j in range(pairs[e, 0], pairs[e, 1]):
+            if j != e and j != mirror[e]:
+                c = np.uint64(edges[j, CLASS])
+                removed = mirror[e] if edges[j, PREDICATE] == inverse else e
+                bin_widths(edges, runs, ranges, j, removed, times, width)
+                for b in range(len(width)):
+                    exposure[a, c, b] += width[b] * by_norm
+                b = bin_at(edges, bins, j, t)
+                hits[a, c, b] += k[a, c, b] * by_rate
+        for w in range(weights.shape[1]):
+            weight_exposure[a, w] += by_norm
+            weight_hits[a, w] += weights[a, w] * shares[e, w] * by_rate
+        total += np.log(rate * by_norm)
+    return total
