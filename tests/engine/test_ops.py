@@ -332,36 +332,50 @@ def test_diagonal_scores_are_those_of_facts_and_their_negatives(backend, count, 
         assert_same(lambda c, x, y: diagonal_scores(c, x, s, y, o, other_s, other_o).clone(), definition, *leaves)
 
 
+def rank_counts_by_loops(row, own, known):
+    """Return greater, ties and others of one row, raw and filtered."""
+    if any(x != x for x in row):
+        return [[-1] * 3] * 2
+    others = [n for n in range(len(row)) if n != own]
+    unknown = [n for n in others if n not in known]
+    return [
+        [sum(row[n] > row[own] for n in ids), sum(row[n] == row[own] for n in ids), len(ids)]
+        for ids in (others, unknown)
+    ]
+
+
 @OFTEN
 @given(backends, st.sampled_from(REAL), st.sampled_from([contiguous, strided, transposed]), counts, widths)
 def test_rank_counts_are_those_of_a_loop(backend, dtype, layout, n, width):
     scores = layout(n, width, dtype=dtype).round()  # rounded: many are equal
-    scores[torch.rand(n, width, generator=generator(3)) < 0.2] = NAN
-    target = scores[:, 0].nan_to_num(0.0)
+    scores[torch.rand(n, width, generator=generator(3)) < 0.01] = NAN
+    own, length = ids(n, width), ids(n, width + 1, 1)
+    known = torch.rand(n, width, generator=generator(4)).argsort(dim=1)  # the first `length` of each row
+    start = torch.arange(n) * width
     with running(backend):
-        found = [x.tolist() for x in rank_counts(scores, target)]
-    rows = list(zip(scores.tolist(), target.tolist(), strict=True))
-    assert found[0] == [sum(x > own for x in row) for row, own in rows]
-    assert found[1] == [sum(x == own for x in row) for row, own in rows]
-    assert found[2] == [sum(x != x for x in row) for row, _ in rows]
+        found = rank_counts(scores, own, start, start + length, known.flatten())
+    lists = [row[:k] for row, k in zip(known.tolist(), length.tolist(), strict=True)]
+    rows = zip(scores.tolist(), own.tolist(), lists, strict=True)
+    assert found.tolist() == [rank_counts_by_loops(*row) for row in rows]
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("own", [NAN, INF, -INF, 0.0])
-def test_rank_counts_of_infinities_and_nan(backend, own):
-    scores = torch.tensor([[NAN, INF, -INF, 0.0, -0.0, NAN]])
+@pytest.mark.parametrize(("own", "greater", "ties"), [(0, 0, 0), (1, 3, 0), (2, 1, 1), (3, 1, 1)])
+def test_rank_counts_of_infinities_and_zeros(backend, own, greater, ties):
+    scores = torch.tensor([[INF, -INF, 0.0, -0.0]])
+    none = torch.zeros(1, dtype=torch.int64)
     with running(backend):
-        greater, equal, nan = (int(x) for x in rank_counts(scores, torch.tensor([own])))
-    assert greater == {INF: 0, -INF: 3, 0.0: 1}.get(own, 0)
-    assert equal == {INF: 1, -INF: 1, 0.0: 2}.get(own, 0)
-    assert nan == 2
+        counts = rank_counts(scores, torch.tensor([own]), none, none, none)
+    assert counts.tolist() == [[[greater, ties, 3]] * 2]
 
 
 @EACH_BACKEND
 def test_rank_counts_of_scores_with_gradients(backend):
     scores = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+    known = torch.tensor([2])
     with running(backend):
-        assert [int(x) for x in rank_counts(scores, scores[:, 1])] == [1, 1, 0]
+        counts = rank_counts(scores, torch.tensor([1]), torch.tensor([0]), torch.tensor([1]), known)
+    assert counts.tolist() == [[[1, 0, 2], [0, 0, 1]]]
 
 
 # -- values that are not finite

@@ -257,10 +257,7 @@ def _each_group(groups: Groups, work: int, body: Callable[[int, slice], Any]) ->
     parallel_for(some, len(matrix), work)
 
 
-def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how many scores of each row exceed the target, equal it, and are NaN."""
-    greater, equal, nan = (torch.empty(len(scores), dtype=torch.int64) for _ in range(3))
-    scores, target = scores.detach(), target.detach()
-    arrays = (scores.contiguous().numpy(), target.contiguous().numpy(), greater.numpy(), equal.numpy(), nan.numpy())
-    kernels().rank_counts(*arrays)
-    return greater, equal, nan
+def rank_counts(scores: Tensor, own: Tensor, start: Tensor, stop: Tensor, known: Tensor) -> Tensor:
+    out = torch.empty(len(scores), 2, 3, dtype=torch.int64)
+    kernels().rank_counts(rows_of(scores), ids_of(own), ids_of(start), ids_of(stop), ids_of(known), out.numpy())
+    return out

@@ -227,17 +227,29 @@ def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Arr
 
 
 @kernel
-def rank_counts(scores: Array, target: Array, greater: Array, equal: Array, nan: Array) -> None:
-    """Count the scores of each row that exceed its target, equal it, and are NaN."""
+def rank_counts(scores: Array, own: Array, start: Array, stop: Array, known: Array, out: Array) -> None:
+    """out[b] = greater, ties and others, raw and without the ids known[start[b]:stop[b]]; −1 if a score is NaN."""
+    N = scores.shape[1]
     for b in range(len(scores)):
-        own = target[b]
-        more = same = numbers = 0
-        for n in range(scores.shape[1]):
+        target = scores[b, Id(own[b])]
+        greater, equal, numbers = np.int32(0), np.int32(0), np.int32(0)  # as wide as float32: twice as fast as int64
+        for n in range(N):
             x = scores[b, n]
-            more += x > own
-            same += x == own
-            numbers += x == x
-        greater[b], equal[b], nan[b] = more, same, scores.shape[1] - numbers
+            greater += np.int32(x > target)
+            equal += np.int32(x == target)
+            numbers += np.int32(x == x)
+        if numbers < N:
+            out[b] = -1
+            continue
+        counts = (greater, equal - 1, N - 1)
+        out[b, 0, 0], out[b, 0, 1], out[b, 0, 2] = counts
+        out[b, 1, 0], out[b, 1, 1], out[b, 1, 2] = counts
+        for n in range(start[b], stop[b]):
+            if known[n] != own[b]:
+                x = scores[b, Id(known[n])]
+                out[b, 1, 0] -= x > target
+                out[b, 1, 1] -= x == target
+                out[b, 1, 2] -= 1
 
 
 @kernel

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from recollect.engine import compiled
 from recollect.engine.compiled import is_compiled
+from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import is_sorted, stable_sort
 
 
@@ -137,12 +138,22 @@ def diagonal_scores(
     return torch.cat([true_and_objects[:, :1], other_subjects, true_and_objects[:, 1:]], dim=1)
 
 
-def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how many scores of each row exceed the target, equal it, and are NaN: (B, N), (B,) -> three of (B,)."""
-    if is_compiled(scores, target) and not scores.is_complex():
-        return compiled.rank_counts(scores, target)
-    own = target[:, None]
-    return (scores > own).sum(dim=1), (scores == own).sum(dim=1), scores.isnan().sum(dim=1)
+def rank_counts(scores: Tensor, own: Tensor, start: Tensor, stop: Tensor, known: Tensor) -> Tensor:
+    """Count each row's candidates that exceed its own, tie with it, and are others: (B, N) -> (B, 2, 3) on the CPU.
+
+    First all candidates but the row's own (B,), then those that are not in known[start[b]:stop[b]] either; start and
+    stop are (B,). A row with a NaN has −1 throughout.
+    """
+    if is_compiled(scores):
+        return compiled.rank_counts(scores, own, start, stop, known)
+    rows, positions = expand_ranges(start, stop)
+    rows, ids, own = (x.to(scores.device) for x in (rows, known[positions], own[:, None]))
+    target = scores.gather(1, own)
+    others = torch.ones_like(scores, dtype=torch.bool).scatter_(1, own, False)
+    unknown = others.index_put((rows, ids), others.new_zeros(()))
+    tests = torch.stack([scores > target, scores == target, others])  # (3, B, N)
+    counts = torch.stack([(tests & others).sum(dim=2), (tests & unknown).sum(dim=2)])  # (2, 3, B)
+    return counts.permute(2, 0, 1).masked_fill(scores.isnan().any(dim=1)[:, None, None], -1).cpu()
 
 
 def _real_rows(x: Tensor) -> Tensor:
