@@ -13,18 +13,16 @@ from torch.autograd import gradcheck
 
 from backends import BACKENDS, EACH_BACKEND, running
 from conftest import generator
-from recollect.engine import (
+from recollect.engine import compiled
+from recollect.engine.ops import (
     Groups,
     bilinear_scores,
-    compiled,
     diagonal_scores,
-    gather,
     gather_dot,
     gather_mul,
     grouped_mm,
     matmul,
     rank_counts,
-    scatter_add,
 )
 
 REAL = (torch.float32, torch.float64)
@@ -90,26 +88,6 @@ def assert_same(function: Callable[..., Tensor], definition: Callable[..., Tenso
 
 
 @OFTEN
-@given(backends, st.sampled_from(REAL + COMPLEX), layouts, counts, widths)
-def test_gather_returns_rows_and_adds_up_their_gradients(backend, dtype, layout, n, width):
-    rows = ids(n, 7)
-    with running(backend):
-        assert_same(lambda table: gather(table, rows), lambda table: table[rows], layout(7, width, 2, dtype=dtype))
-
-
-@OFTEN
-@given(backends, st.sampled_from(REAL + COMPLEX), layouts, counts, widths)
-def test_scatter_add_adds_values_to_their_rows(backend, dtype, layout, n, width):
-    rows, values = ids(n, 4), layout(n, width, 2, dtype=dtype)
-    with running(backend):
-        summed = scatter_add(6, rows, values)
-    assert summed.shape == (6, width, 2)
-    assert not summed[4:].any()
-    for row in range(4):
-        torch.testing.assert_close(summed[row], values[rows == row].sum(dim=0), rtol=1e-5, atol=1e-5)
-
-
-@OFTEN
 @given(backends, threads, st.sampled_from(REAL + COMPLEX), layouts, counts, widths)
 def test_gather_mul_multiplies_rows_of_two_tables(backend, count, dtype, layout, n, width):
     i, j = ids(n, 7, 1), ids(n, 5, 2)
@@ -146,7 +124,7 @@ def test_gradients_may_be_expanded(backend):
     rows, others = ids(20, 5), candidates(20, 2, 5)
     table = contiguous(5, 3, dtype=torch.float64).requires_grad_()
     with running(backend):
-        (found,) = torch.autograd.grad(gather_dot(gather(table, rows), table, others).sum(), table)
+        (found,) = torch.autograd.grad(gather_dot(table[rows], table, others).sum(), table)
     (wanted,) = torch.autograd.grad((table[rows][:, None] * table[others]).sum(), table)
     torch.testing.assert_close(found, wanted)
 
@@ -392,8 +370,6 @@ def specials(*shape: int) -> Tensor:
 
 TWO = candidates(12, 2, 7, 5)
 SPECIAL = {
-    "gather": (lambda x: gather(x, ids(12, 7)), (7, 5)),
-    "scatter_add": (lambda x: scatter_add(4, ids(12, 4), x.detach()) + 0 * x.sum(), (12, 5)),
     "gather_mul": (lambda x, y: gather_mul(x, ids(12, 7), y, ids(12, 7, 1)), (7, 5), (7, 5)),
     "gather_dot": (lambda q, x: gather_dot(q, x, TWO), (12, 5), (7, 5)),
     "grouped_mm": (lambda x, m: grouped_mm(x, ids(12, 7), m, Groups.of(ids(12, 3))), (7, 5), (3, 5, 4)),
@@ -430,7 +406,6 @@ def test_gradcheck_of_every_operation(backend):
     y = contiguous(4, 2, dtype=torch.float64).requires_grad_()
     groups = Groups.of(owners(6, False))
     with running(backend):
-        assert gradcheck(lambda a: gather(a, i), (a,))
         assert gradcheck(lambda a, b: gather_mul(a, i, b, j), (a, b))
         assert gradcheck(lambda u, v: gather_mul(u, i, v.conj(), i), (u, v))
         assert gradcheck(lambda q, a: gather_dot(q, a, own), (q, a))
@@ -464,5 +439,4 @@ def test_other_dtypes_take_the_definition(dtype):
 def test_without_gradients_nothing_is_recorded():
     table = contiguous(5, 4, dtype=torch.float32).requires_grad_()
     with torch.no_grad():
-        assert not gather(table, ids(3, 5)).requires_grad
         assert not gather_mul(table, ids(3, 5), table, ids(3, 5)).requires_grad

@@ -53,28 +53,6 @@ def ids_of(x: Tensor) -> np.ndarray[Any, Any]:
     return x.contiguous().numpy()
 
 
-def scatter_add(count: int, ids: Tensor, values: Tensor) -> Tensor:
-    """Return zeros (count, …) with values[n] added to row ids[n], in order."""
-    table = values.new_zeros(count, *values.shape[1:])
-    if values.numel():
-        kernels().scatter_add(rows_of(table), ids_of(ids), rows_of(values))
-    return table
-
-
-class Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.count = len(table)
-        return table.index_select(0, ids)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (ids,) = ctx.saved_tensors
-        return scatter_add(ctx.count, ids, grad), None
-
-
 class GatherMul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
@@ -225,7 +203,7 @@ class GroupedMM(torch.autograd.Function):
             g, each = grad.numpy(), np.arange(len(rows))
             _by_groups(kernels().grouped_mm_transposed, (g, each, _dense(matrices, K)), groups, by_row)
             _by_groups(kernels().grouped_outer, (rows_of(x), ids_of(rows), g), groups, dmatrices.view(-1, K, R))
-        return scatter_add(len(x), rows, by_row), None, dmatrices, None
+        return torch.zeros_like(x).index_add_(0, rows, by_row), None, dmatrices, None
 
 
 def _dense(matrices: Tensor, K: int) -> np.ndarray[Any, Any]:

@@ -26,15 +26,6 @@ def kernel(function: Any) -> Any:
 
 
 @kernel
-def scatter_add(table: Array, ids: Array, values: Array) -> None:
-    """table[ids[n]] += values[n], in order."""
-    for n in range(len(ids)):
-        row = Id(ids[n])
-        for r in range(table.shape[1]):
-            table[row, r] += values[n, r]
-
-
-@kernel
 def gather_mul(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
     """out[n] = a[i[n]] * b[j[n]], real or complex."""
     for n in range(len(out)):

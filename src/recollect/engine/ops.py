@@ -61,20 +61,6 @@ class Groups:
         return Groups(order, self.matrix, self.counts * times)
 
 
-def gather(table: Tensor, ids: Tensor) -> Tensor:
-    """Return table[ids]: (N, …), (B,) -> (B, …); the gradient is a scatter-add."""
-    if is_compiled(table) and table.requires_grad and torch.is_grad_enabled():
-        return compiled.Gather.apply(table, ids)
-    return table.index_select(0, ids)
-
-
-def scatter_add(count: int, ids: Tensor, values: Tensor) -> Tensor:
-    """Return zeros (count, …) with values[n] added to row ids[n], in order; no gradient."""
-    if is_compiled(values):
-        return compiled.scatter_add(count, ids, values)
-    return values.new_zeros(count, *values.shape[1:]).index_add_(0, ids, values)
-
-
 def gather_mul(a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
     """Return a[i[n]] * b[j[n]]: (N, d), (B,), (M, d), (B,) -> (B, d), real or complex."""
     if is_compiled(a, b):
