@@ -282,24 +282,3 @@ def adam_rows(
             weight[row, r] = p - rate * m / (np.sqrt(v * correction) + eps)
             average[row, r] = m
             square[row, r] = v
-
-
-@kernel
-def adagrad_rows(
-    weight: Array, total: Array, last: Array, paid: Array, rows: Array, grad: Array,
-    step: int, lr: float, decay: float, epsilon: float,
-) -> None:  # fmt: skip
-    """Lazy Adagrad of distinct rows."""
-    real = weight.dtype.type
-    rate, eps = real(lr), real(epsilon)
-    for n in range(len(rows)):
-        row = Id(rows[n])
-        shrink = real(decay * (step - paid[row]))
-        last[row] = step
-        paid[row] = step
-        for r in range(weight.shape[1]):
-            p = weight[row, r]
-            g = grad[n, r] + shrink * p
-            v = total[row, r] + g * g
-            total[row, r] = v
-            weight[row, r] = p - rate * g / (np.sqrt(v) + eps)
