@@ -242,7 +242,7 @@ def test_matrices_are_those_between_subject_and_object(name, backend):
     with running(backend), mock.patch.object(Contraction, "cost", return_value=float("inf")):
         matrices = example.contraction().matrices()
     assert matrices is not None
-    group = matrices.groups.unsort(matrices.groups.matrix.repeat_interleave(matrices.groups.counts))
+    group = matrices.groups.unsort(matrices.groups.matrix.repeat_interleave(matrices.groups.offsets.diff()))
     sides = {example.equation.axes(slot): example.rows(slot) for slot in "so"}
     x, y = (sides[axis] for axis in matrices.axes)
     torch.testing.assert_close(torch.einsum("bi,bij,bj->b", x, matrices.values[group], y), example.score())

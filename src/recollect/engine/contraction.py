@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.engine import plan
-from recollect.engine.ops import Groups, gather_dot, gather_mul, grouped_mm, matmul
+from recollect.engine import compiled, plan
+from recollect.engine.ops import Groups, gather_dot, gather_mul, grouped_mm
 from recollect.engine.plan import Problem, Terms
 from recollect.graph.facts import is_sorted
 
 MIN_SHARED_FACTS = 64  # batches of fewer facts: finding distinct combinations costs more than it saves
-MAX_SHARED_MATRIX = 2**14  # elements: facts with larger matrices are scored by queries, in one GEMM per group
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Contraction:
         problem, mask = self._problem, plan.terms_without(self.terms, "so")
         elements = problem.size[axes["s"]] * problem.size[axes["o"]]
         bilinear = 2 * 2 * elements * self._facts
-        if elements > MAX_SHARED_MATRIX or plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
+        if elements > compiled.LARGE_MATRIX or plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
             return None
         part = self._contract(mask)
         assert part.index is not None
@@ -108,8 +107,6 @@ class Contraction:
     def cost(self, slots: str) -> float:
         """Return the estimated FLOPs of the queries of some slots; shared products count once."""
         return plan.queries_cost(self._problem, slots)
-
-    # -- running a plan
 
     @cached_property
     def _problem(self) -> Problem:
@@ -198,7 +195,7 @@ class Contraction:
             axes = left + right
             matrix = _permuted(core.value[None], core.axes, summed + right)[0].flatten(0, len(summed) - 1)
             rows = _permuted(rows, x.axes, left + summed)
-            product = matmul(rows.reshape(-1, len(matrix)), matrix.reshape(len(matrix), -1))
+            product = rows.reshape(-1, len(matrix)) @ matrix.reshape(len(matrix), -1)
             value = product.view(*rows.shape[: 1 + len(left)], *matrix.shape[1:])
         if whole_table:
             return Part(x.slots, axes, value, x.index)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,11 +20,11 @@ from recollect.graph.facts import is_sorted, stable_sort
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows grouped by the matrix that they share; sorted rows of group g are offsets[g] … offsets[g + 1] − 1."""
+    """Rows grouped by the matrix that they share."""
 
     order: Tensor | None  # (n,): the rows in the order of their groups; None if they come sorted
     matrix: Tensor  # (G,): the matrix of each group
-    counts: Tensor  # (G,): the rows of each group
+    offsets: Tensor  # (G + 1,): where the sorted rows of each group start, and the end of the last
 
     @classmethod
     def of(cls, matrix: Tensor) -> Groups:
@@ -34,12 +33,7 @@ class Groups:
         if not is_sorted(matrix):
             matrix, order = stable_sort(matrix)
         found, counts = torch.unique_consecutive(matrix, return_counts=True)
-        return cls(order, found, counts)
-
-    @cached_property
-    def offsets(self) -> Tensor:
-        """Return where the sorted rows of each group start, and the end of the last: (G + 1,)."""
-        return torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0)])
+        return cls(order, found, torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
 
     def sort(self, rows: Tensor) -> Tensor:
         """Return rows in the order of their groups."""
@@ -58,7 +52,7 @@ class Groups:
         order = self.order
         if order is not None:
             order = (order[:, None] * times + torch.arange(times, device=order.device)).flatten()
-        return Groups(order, self.matrix, self.counts * times)
+        return Groups(order, self.matrix, self.offsets * times)
 
 
 def gather_mul(a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
@@ -76,13 +70,6 @@ def gather_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
     return torch.linalg.vecdot(rows, query[:, None, :])
 
 
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b: (B, K), (K, N) -> (B, N)."""
-    if is_compiled(a, b):
-        return compiled.Matmul.apply(a, b)
-    return a @ b
-
-
 def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
     """Return x[rows[n]] @ matrices[g], g being the group of n: (N, K), (n,), (M, …) -> (n, R), real.
 
@@ -92,7 +79,7 @@ def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Ten
         return x.new_zeros(0, math.prod(matrices.shape[1:]) // x.shape[1])
     if is_compiled(x, matrices) and not x.is_complex():
         return groups.unsort(compiled.GroupedMM.apply(x, groups.sort(rows), matrices, groups))
-    parts = groups.sort(rows).split(groups.counts.tolist())
+    parts = groups.sort(rows).split(groups.offsets.diff().tolist())
     shared = matrices[groups.matrix].reshape(len(groups.matrix), x.shape[1], -1).unbind()
     products = [x.index_select(0, part) @ matrix for part, matrix in zip(parts, shared, strict=True)]
     return groups.unsort(torch.cat(products))
@@ -117,11 +104,11 @@ def diagonal_scores(
     """
     if is_compiled(context, subjects, objects):
         return compiled.DiagonalScores.apply(context, subjects, s, objects, o, other_s, other_o)
-    by_object = _real_rows(context * subjects.index_select(0, s))
-    by_subject = _real_rows(context * objects.index_select(0, o))
-    true_and_objects = gather_dot(by_object, _real_rows(objects.conj()), torch.cat([o[:, None], other_o], dim=1))
-    other_subjects = gather_dot(by_subject, _real_rows(subjects.conj()), other_s)
-    return torch.cat([true_and_objects[:, :1], other_subjects, true_and_objects[:, 1:]], dim=1)
+    without_object, without_subject = context * subjects[s], context * objects[o]
+    by_object = torch.einsum("br,bkr->bk", without_object, objects[torch.cat([o[:, None], other_o], dim=1)])
+    by_subject = torch.einsum("br,bkr->bk", without_subject, subjects[other_s])
+    scores = torch.cat([by_object[:, :1], by_subject, by_object[:, 1:]], dim=1)
+    return scores.real if scores.is_complex() else scores
 
 
 def rank_counts(scores: Tensor, own: Tensor, start: Tensor, stop: Tensor, known: Tensor) -> Tensor:
@@ -140,8 +127,3 @@ def rank_counts(scores: Tensor, own: Tensor, start: Tensor, stop: Tensor, known:
     tests = torch.stack([scores > target, scores == target, others])  # (3, B, N)
     counts = torch.stack([(tests & others).sum(dim=2), (tests & unknown).sum(dim=2)])  # (2, 3, B)
     return counts.permute(2, 0, 1).masked_fill(scores.isnan().any(dim=1)[:, None, None], -1).cpu()
-
-
-def _real_rows(x: Tensor) -> Tensor:
-    """Return complex rows (N, d) as real rows (N, 2d)."""
-    return torch.view_as_real(x.resolve_conj()).flatten(1) if x.is_complex() else x

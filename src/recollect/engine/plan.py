@@ -16,7 +16,7 @@ from recollect.graph.facts import ORDER
 
 Terms = tuple[tuple[str, str], ...]  # (slot, axes) of each factor, ("", axes) of each core tensor
 
-FLOPS_PER_MOVE = 8  # cost model: reading or writing one element costs as much as 4 multiply-adds
+MOVE_WORK = 4  # multiply-adds that reading or writing one element costs
 CANDIDATES = "N"  # the axis that all candidates of an open slot share
 
 
@@ -58,7 +58,7 @@ class Problem:
         small, large = sorted((self.elements(x), self.elements(y)))
         flops = 2 * self.elements("".join(dict.fromkeys(x + y)))
         moves = rows * (small + self.elements(product)) + shared * large
-        return rows * flops + FLOPS_PER_MOVE * moves
+        return rows * flops + 2 * MOVE_WORK * moves
 
 
 @dataclass(frozen=True)
