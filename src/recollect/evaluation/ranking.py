@@ -67,7 +67,7 @@ def rank(scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, budget: i
     """Return the "raw" and the "filtered" ranking of each fact's own id of `slot` among all ids.
 
     The filtered ranking leaves out every other id that completes a known fact. `budget` bounds the bytes of scores
-    that each thread holds at a time.
+    that each thread ranks at a time.
     """
     with one_thread() if isinstance(scorer, QueryScorer) else nullcontext():
         check_ids(slot, facts.column(slot), known.size(slot))
@@ -91,7 +91,7 @@ def _count(scorer: Scorer, facts: Facts, slot: str, known: FactIndex, budget: in
     counts = torch.empty(len(facts), 2, 3, dtype=torch.int64)
     candidates = scorer.candidates(slot) if isinstance(scorer, QueryScorer) else None
     if candidates is not None and mkldnn.is_available() and candidates.is_cpu and candidates.dtype == torch.float32:
-        candidates = candidates.to_mkldnn()  # oneDNN: up to twice as fast as the BLAS of `torch.mm`
+        candidates = candidates.to_mkldnn()  # oneDNN: twice as fast as MKL on AMD CPUs with AVX-512, else equal
 
     def count_range(start: int, stop: int) -> None:
         for first in range(start, stop, QUERY_FACTS):
