@@ -45,6 +45,7 @@ ONE_VS_ALL_DIMS = (("complex", 100), ("cont", 40))
 AVX2 = {  # settings under which a CPU with AVX-512 computes like one without
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
     "NUMBA_CPU_NAME": "haswell",
 }
 

@@ -13,18 +13,15 @@ from torch.autograd import gradcheck
 
 from backends import BACKENDS, EACH_BACKEND, running
 from conftest import generator
-from recollect.engine import (
+from recollect.engine import compiled
+from recollect.engine.ops import (
     Groups,
     bilinear_scores,
-    compiled,
     diagonal_scores,
-    gather,
     gather_dot,
     gather_mul,
     grouped_mm,
-    matmul,
     rank_counts,
-    scatter_add,
 )
 
 REAL = (torch.float32, torch.float64)
@@ -90,26 +87,6 @@ def assert_same(function: Callable[..., Tensor], definition: Callable[..., Tenso
 
 
 @OFTEN
-@given(backends, st.sampled_from(REAL + COMPLEX), layouts, counts, widths)
-def test_gather_returns_rows_and_adds_up_their_gradients(backend, dtype, layout, n, width):
-    rows = ids(n, 7)
-    with running(backend):
-        assert_same(lambda table: gather(table, rows), lambda table: table[rows], layout(7, width, 2, dtype=dtype))
-
-
-@OFTEN
-@given(backends, st.sampled_from(REAL + COMPLEX), layouts, counts, widths)
-def test_scatter_add_adds_values_to_their_rows(backend, dtype, layout, n, width):
-    rows, values = ids(n, 4), layout(n, width, 2, dtype=dtype)
-    with running(backend):
-        summed = scatter_add(6, rows, values)
-    assert summed.shape == (6, width, 2)
-    assert not summed[4:].any()
-    for row in range(4):
-        torch.testing.assert_close(summed[row], values[rows == row].sum(dim=0), rtol=1e-5, atol=1e-5)
-
-
-@OFTEN
 @given(backends, threads, st.sampled_from(REAL + COMPLEX), layouts, counts, widths)
 def test_gather_mul_multiplies_rows_of_two_tables(backend, count, dtype, layout, n, width):
     i, j = ids(n, 7, 1), ids(n, 5, 2)
@@ -146,30 +123,12 @@ def test_gradients_may_be_expanded(backend):
     rows, others = ids(20, 5), candidates(20, 2, 5)
     table = contiguous(5, 3, dtype=torch.float64).requires_grad_()
     with running(backend):
-        (found,) = torch.autograd.grad(gather_dot(gather(table, rows), table, others).sum(), table)
+        (found,) = torch.autograd.grad(gather_dot(table[rows], table, others).sum(), table)
     (wanted,) = torch.autograd.grad((table[rows][:, None] * table[others]).sum(), table)
     torch.testing.assert_close(found, wanted)
 
 
 # -- products
-
-
-@OFTEN
-@given(backends, threads, st.sampled_from(REAL + COMPLEX), layouts, layouts, counts, widths, counts)
-def test_matmul_is_the_matrix_product(backend, count, dtype, left, right, n, inner, columns):
-    a, b = left(n, inner, dtype=dtype), right(inner, columns, dtype=dtype)
-    with pytest.MonkeyPatch.context() as patch, running(backend, count):
-        patch.setattr(compiled, "SPLIT_WORK", 50)
-        assert_same(matmul, torch.matmul, a, b)
-
-
-@EACH_BACKEND
-def test_a_side_of_matmul_without_gradient_gets_none(backend):
-    a, b = contiguous(4, 3, dtype=torch.float64), contiguous(3, 5, dtype=torch.float64).requires_grad_()
-    with running(backend):
-        matmul(a, b).sum().backward()
-    assert a.grad is None
-    torch.testing.assert_close(b.grad, a.sum(dim=0)[:, None].expand(3, 5))
 
 
 def owners(n: int, is_sorted: bool) -> Tensor:
@@ -256,7 +215,7 @@ def test_grouped_mm_of_no_rows_has_no_rows(backend, matrices):
 @pytest.mark.parametrize("count", [1, 3])
 def test_groups_may_be_without_rows(backend, large, count, monkeypatch):
     monkeypatch.setattr(compiled, "LARGE_MATRIX", 0 if large else 10**9)
-    groups = Groups(None, torch.tensor([3, 0, 2, 4, 1]), torch.tensor([0, 4, 0, 3, 0]))
+    groups = Groups(None, torch.tensor([3, 0, 2, 4, 1]), torch.tensor([0, 0, 4, 4, 7, 7]))
     owner, rows = torch.tensor([0] * 4 + [4] * 3), ids(7, 9)
     x, matrices = contiguous(9, 5, dtype=torch.float64), contiguous(5, 5, 3, dtype=torch.float64)
     with running(backend, count):
@@ -332,36 +291,50 @@ def test_diagonal_scores_are_those_of_facts_and_their_negatives(backend, count, 
         assert_same(lambda c, x, y: diagonal_scores(c, x, s, y, o, other_s, other_o).clone(), definition, *leaves)
 
 
+def rank_counts_by_loops(row, own, known):
+    """Return greater, ties and others of one row, raw and filtered."""
+    if any(x != x for x in row):
+        return [[-1] * 3] * 2
+    others = [n for n in range(len(row)) if n != own]
+    unknown = [n for n in others if n not in known]
+    return [
+        [sum(row[n] > row[own] for n in ids), sum(row[n] == row[own] for n in ids), len(ids)]
+        for ids in (others, unknown)
+    ]
+
+
 @OFTEN
 @given(backends, st.sampled_from(REAL), st.sampled_from([contiguous, strided, transposed]), counts, widths)
 def test_rank_counts_are_those_of_a_loop(backend, dtype, layout, n, width):
     scores = layout(n, width, dtype=dtype).round()  # rounded: many are equal
-    scores[torch.rand(n, width, generator=generator(3)) < 0.2] = NAN
-    target = scores[:, 0].nan_to_num(0.0)
+    scores[torch.rand(n, width, generator=generator(3)) < 0.01] = NAN
+    own, length = ids(n, width), ids(n, width + 1, 1)
+    known = torch.rand(n, width, generator=generator(4)).argsort(dim=1)  # the first `length` of each row
+    start = torch.arange(n) * width
     with running(backend):
-        found = [x.tolist() for x in rank_counts(scores, target)]
-    rows = list(zip(scores.tolist(), target.tolist(), strict=True))
-    assert found[0] == [sum(x > own for x in row) for row, own in rows]
-    assert found[1] == [sum(x == own for x in row) for row, own in rows]
-    assert found[2] == [sum(x != x for x in row) for row, _ in rows]
+        found = rank_counts(scores, own, start, start + length, known.flatten())
+    lists = [row[:k] for row, k in zip(known.tolist(), length.tolist(), strict=True)]
+    rows = zip(scores.tolist(), own.tolist(), lists, strict=True)
+    assert found.tolist() == [rank_counts_by_loops(*row) for row in rows]
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("own", [NAN, INF, -INF, 0.0])
-def test_rank_counts_of_infinities_and_nan(backend, own):
-    scores = torch.tensor([[NAN, INF, -INF, 0.0, -0.0, NAN]])
+@pytest.mark.parametrize(("own", "greater", "ties"), [(0, 0, 0), (1, 3, 0), (2, 1, 1), (3, 1, 1)])
+def test_rank_counts_of_infinities_and_zeros(backend, own, greater, ties):
+    scores = torch.tensor([[INF, -INF, 0.0, -0.0]])
+    none = torch.zeros(1, dtype=torch.int64)
     with running(backend):
-        greater, equal, nan = (int(x) for x in rank_counts(scores, torch.tensor([own])))
-    assert greater == {INF: 0, -INF: 3, 0.0: 1}.get(own, 0)
-    assert equal == {INF: 1, -INF: 1, 0.0: 2}.get(own, 0)
-    assert nan == 2
+        counts = rank_counts(scores, torch.tensor([own]), none, none, none)
+    assert counts.tolist() == [[[greater, ties, 3]] * 2]
 
 
 @EACH_BACKEND
 def test_rank_counts_of_scores_with_gradients(backend):
     scores = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+    known = torch.tensor([2])
     with running(backend):
-        assert [int(x) for x in rank_counts(scores, scores[:, 1])] == [1, 1, 0]
+        counts = rank_counts(scores, torch.tensor([1]), torch.tensor([0]), torch.tensor([1]), known)
+    assert counts.tolist() == [[[1, 0, 2], [0, 0, 1]]]
 
 
 # -- values that are not finite
@@ -378,8 +351,6 @@ def specials(*shape: int) -> Tensor:
 
 TWO = candidates(12, 2, 7, 5)
 SPECIAL = {
-    "gather": (lambda x: gather(x, ids(12, 7)), (7, 5)),
-    "scatter_add": (lambda x: scatter_add(4, ids(12, 4), x.detach()) + 0 * x.sum(), (12, 5)),
     "gather_mul": (lambda x, y: gather_mul(x, ids(12, 7), y, ids(12, 7, 1)), (7, 5), (7, 5)),
     "gather_dot": (lambda q, x: gather_dot(q, x, TWO), (12, 5), (7, 5)),
     "grouped_mm": (lambda x, m: grouped_mm(x, ids(12, 7), m, Groups.of(ids(12, 3))), (7, 5), (3, 5, 4)),
@@ -416,11 +387,9 @@ def test_gradcheck_of_every_operation(backend):
     y = contiguous(4, 2, dtype=torch.float64).requires_grad_()
     groups = Groups.of(owners(6, False))
     with running(backend):
-        assert gradcheck(lambda a: gather(a, i), (a,))
         assert gradcheck(lambda a, b: gather_mul(a, i, b, j), (a, b))
         assert gradcheck(lambda u, v: gather_mul(u, i, v.conj(), i), (u, v))
         assert gradcheck(lambda q, a: gather_dot(q, a, own), (q, a))
-        assert gradcheck(matmul, (q, m[0].detach().requires_grad_()))
         assert gradcheck(lambda a, m: grouped_mm(a, i, m, groups), (a, m))
         assert gradcheck(lambda m, a, y: bilinear_scores(m, groups, a, own, y, own), (m, a, y))
         assert gradcheck(lambda q, a, c: diagonal_scores(q, a, i, c, i, own, own), (q, a, c))
@@ -450,5 +419,4 @@ def test_other_dtypes_take_the_definition(dtype):
 def test_without_gradients_nothing_is_recorded():
     table = contiguous(5, 4, dtype=torch.float32).requires_grad_()
     with torch.no_grad():
-        assert not gather(table, ids(3, 5)).requires_grad
         assert not gather_mul(table, ids(3, 5), table, ids(3, 5)).requires_grad

@@ -15,7 +15,7 @@ from recollect.engine.plan import (
     contraction_plan,
     intermediate_elements,
     kept_axes,
-    max_counts,
+    max_query_elements,
     queries_cost,
     slot_sets,
     slots_of,
@@ -242,5 +242,8 @@ def test_elements_are_those_of_all_products_on_the_way():
 
 
 def test_at_most_as_many_combinations_as_facts_or_as_there_can_be():
-    counts = max_counts(terms_of("cont"), {"s": 50, "p": 3, "o": 50, "t": 4}, 100)
-    assert (counts["p"], counts["tp"], counts["s"], counts["so"]) == (3, 12, 50, 100)
+    terms, sizes, ids = terms_of("cont"), {"i": 3, "j": 4, "k": 5}, {"s": 50, "p": 3, "o": 50, "t": 4}
+    # the matrix of each of 3 · 4 times and predicates, then a query of each fact
+    assert max_query_elements(terms, sizes, ids, 100, "o") == 12 * 3 * 5 + 100 * 5
+    assert max_query_elements(terms, sizes, ids, 60, "o") == 12 * 3 * 5 + 60 * 5
+    assert max_query_elements(terms, sizes, ids, 100, "") == 0

@@ -87,8 +87,9 @@ def test_memory_is_bounded_by_the_budget():
     assert all(rows * columns * 8 <= 400 for rows, columns in scorer.calls)
 
 
-def test_nan_is_refused():
-    scorer, facts = TableScorer(), random_facts(5)
+@pytest.mark.parametrize("kind", [TableScorer, TableQueryScorer])
+def test_nan_is_refused(kind):
+    scorer, facts = kind(), random_facts(5)
     scorer.table[facts.s[0], facts.p[0], 2, facts.t[0]] = float("nan")
     with pytest.raises(UserError, match="scores some object as NaN"):
         rank(scorer, facts, "o", known=FactIndex(facts, SIZES))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
-from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +17,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recollect.engine.parallel import parallel_for
+from recollect.engine.plan import MOVE_WORK
 
 if TYPE_CHECKING:
     from recollect.engine.ops import Groups
 
 COMPILED = os.environ.get("RECOLLECT_COMPILED", "1") != "0"
 DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
-MOVE_WORK = 4  # multiply-adds that reading and writing one element costs
 LARGE_MATRIX = 2**14  # elements: rows times larger matrices are BLAS products, one per group
-MAX_SPLITS, SPLIT_WORK = 4, 2**21  # of a dense product: at most so many pieces, each of at least so many multiply-adds
 
 
 @cache
@@ -53,36 +51,13 @@ def ids_of(x: Tensor) -> np.ndarray[Any, Any]:
     return x.contiguous().numpy()
 
 
-def scatter_add(count: int, ids: Tensor, values: Tensor) -> Tensor:
-    """Return zeros (count, …) with values[n] added to row ids[n], in order."""
-    table = values.new_zeros(count, *values.shape[1:])
-    if values.numel():
-        kernels().scatter_add(rows_of(table), ids_of(ids), rows_of(values))
-    return table
-
-
-class Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.count = len(table)
-        return table.index_select(0, ids)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (ids,) = ctx.saved_tensors
-        return scatter_add(ctx.count, ids, grad), None
-
-
 class GatherMul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
         ctx.save_for_backward(a, i, b, j)
         out = torch.empty(len(i), a.shape[1], dtype=a.dtype)
-        multiply = kernels().gather_mul
         x, at, y, to, z = rows_of(a), ids_of(i), rows_of(b), ids_of(j), rows_of(out)
-        parallel_for(lambda s, e: multiply(x, at[s:e], y, to[s:e], z[s:e]), len(z), MOVE_WORK * z.size)
+        parallel_for(lambda s, e: kernels().gather_mul(x, at[s:e], y, to[s:e], z[s:e]), len(z), MOVE_WORK * z.size)
         return out
 
     @staticmethod
@@ -147,44 +122,6 @@ class DiagonalScores(torch.autograd.Function):
         return dcontext, dsubjects, None, dobjects, None, None, None
 
 
-class Matmul(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return _mm(a, b)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b = ctx.saved_tensors
-        da = _mm(grad, b.mH) if ctx.needs_input_grad[0] else None
-        db = None
-        if ctx.needs_input_grad[1]:  # in the memory order of b
-            db = _mm(a.mH, grad) if b.stride(1) == 1 else _mm(grad.mT, a.conj()).mT
-        return da, db
-
-
-def _mm(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b, split by rows or columns, whichever are more.
-
-    The split does not depend on the thread count, so that neither do the bits of the result.
-    """
-    out = torch.empty(len(a), b.shape[1], dtype=a.dtype)
-    work, length = a.numel() * b.shape[1], max(out.shape)
-    splits = min(MAX_SPLITS, 1 + work // SPLIT_WORK)
-    bounds = [length * split // splits for split in range(splits + 1)]
-
-    def multiply(first: int, last: int) -> None:
-        for start, stop in pairwise(bounds[first : last + 1]):
-            if len(a) == length:
-                torch.mm(a[start:stop], b, out=out[start:stop])
-            else:
-                torch.mm(a, b[:, start:stop], out=out[:, start:stop])
-
-    parallel_for(multiply, splits, work)
-    return out
-
-
 class GroupedMM(torch.autograd.Function):
     """x[rows[n]] @ matrices[g]; rows are in the order of their groups, matrices are (M, *K, *R) in any memory order."""
 
@@ -200,9 +137,11 @@ class GroupedMM(torch.autograd.Function):
             def multiply(m: int, part: slice) -> None:
                 torch.mm(gathered[part], matrices[m].reshape(K, R), out=out[part])
 
-            _each_group(groups, out.numel() * K, multiply)
+            _each_group(multiply, groups, out.numel() * K)
         else:
-            _by_groups(kernels().grouped_mm, (rows_of(x), ids_of(rows), _dense(matrices, K)), groups, out)
+            _by_groups(
+                kernels().grouped_mm, (rows_of(x), ids_of(rows), rows_of(matrices).reshape(-1, K, R)), groups, out
+            )
         return out
 
     @staticmethod
@@ -219,17 +158,13 @@ class GroupedMM(torch.autograd.Function):
                 torch.mm(grad[part], matrices[m].reshape(K, R).T, out=by_row[part])
                 dmatrices[m] = torch.mm(gathered[part].T, grad[part]).view(matrices.shape[1:])
 
-            _each_group(groups, 2 * grad.numel() * K, multiply)
+            _each_group(multiply, groups, 2 * grad.numel() * K)
         else:
             dmatrices = grad.new_zeros(matrices.shape)
             g, each = grad.numpy(), np.arange(len(rows))
-            _by_groups(kernels().grouped_mm_transposed, (g, each, _dense(matrices, K)), groups, by_row)
+            _by_groups(kernels().grouped_mm_transposed, (g, each, rows_of(matrices).reshape(-1, K, R)), groups, by_row)
             _by_groups(kernels().grouped_outer, (rows_of(x), ids_of(rows), g), groups, dmatrices.view(-1, K, R))
-        return scatter_add(len(x), rows, by_row), None, dmatrices, None
-
-
-def _dense(matrices: Tensor, K: int) -> np.ndarray[Any, Any]:
-    return matrices.detach().reshape(len(matrices), K, -1).contiguous().numpy()
+        return torch.zeros_like(x).index_add_(0, rows, by_row), None, dmatrices, None
 
 
 def _by_groups(run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups, out: Tensor) -> None:
@@ -246,7 +181,7 @@ def _by_groups(run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups
     parallel_for(some, rows, rows * arrays[0].shape[1] * result.shape[-1])
 
 
-def _each_group(groups: Groups, work: int, body: Callable[[int, slice], Any]) -> None:
+def _each_group(body: Callable[[int, slice], None], groups: Groups, work: int) -> None:
     """Run body(matrix, rows) for every group, groups in parallel."""
     offsets, matrix = groups.offsets.tolist(), groups.matrix.tolist()
 
@@ -257,10 +192,7 @@ def _each_group(groups: Groups, work: int, body: Callable[[int, slice], Any]) ->
     parallel_for(some, len(matrix), work)
 
 
-def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how many scores of each row exceed the target, equal it, and are NaN."""
-    greater, equal, nan = (torch.empty(len(scores), dtype=torch.int64) for _ in range(3))
-    scores, target = scores.detach(), target.detach()
-    arrays = (scores.contiguous().numpy(), target.contiguous().numpy(), greater.numpy(), equal.numpy(), nan.numpy())
-    kernels().rank_counts(*arrays)
-    return greater, equal, nan
+def rank_counts(scores: Tensor, own: Tensor, start: Tensor, stop: Tensor, known: Tensor) -> Tensor:
+    out = torch.empty(len(scores), 2, 3, dtype=torch.int64)
+    kernels().rank_counts(rows_of(scores), ids_of(own), ids_of(start), ids_of(stop), ids_of(known), out.numpy())
+    return out

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.engine import plan
-from recollect.engine.ops import Groups, gather, gather_dot, gather_mul, grouped_mm, matmul
+from recollect.engine import compiled, plan
+from recollect.engine.ops import Groups, gather_dot, gather_mul, grouped_mm
 from recollect.engine.plan import Problem, Terms
 from recollect.graph.facts import is_sorted
 
 MIN_SHARED_FACTS = 64  # batches of fewer facts: finding distinct combinations costs more than it saves
-MAX_SHARED_MATRIX = 2**14  # elements: facts with larger matrices are scored by queries, in one GEMM per group
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,20 @@ class Contraction:
 
         `counts` holds the number of distinct combinations of each set of slots, as `distinct_counts` returns it.
         """
-        self.terms, self.ids, self.factor, self.counts = terms, ids, factor, counts
-        self._cores = cores
+        self.terms, self.ids, self.factor, self.cores, self.counts = terms, ids, factor, cores, counts
         self._facts = len(next(iter(ids.values())))
         self._all = (1 << len(terms)) - 1
         self._parts: dict[int, Part] = {}
-        self._problems: dict[Terms, Problem] = {}
         self._combinations: dict[str, Combinations] = {}
         self._groups: dict[tuple[str, str, bool], Groups] = {}
 
     def score(self) -> Tensor:
         """Return θ of each fact: (B,)."""
-        return self._per_fact(self._contract(self.terms, self._all))
+        return self._per_fact(self._contract(self._all))
 
     def query(self, open: str) -> Tensor:
         """Return the product of all terms but those of the open slots: (B, axes of the open slots)."""
-        part = self._contract(self.terms, plan.terms_without(self.terms, open))
+        part = self._contract(plan.terms_without(self.terms, open))
         wanted = dict.fromkeys("".join(axes for slot in open for other, axes in self.terms if other == slot))
         axes = "".join(axis for axis in wanted if axis in part.axes)
         return self._per_fact(replace(part, value=_permuted(part.value, part.axes, axes)))
@@ -87,65 +85,42 @@ class Contraction:
         axes = {slot: "".join(axes for other, axes in self.terms if other == slot) for slot in "so"}
         if len(axes["s"]) != 1 or len(axes["o"]) != 1 or axes["s"] == axes["o"]:
             return None
-        problem, mask = self._problem(self.terms), plan.terms_without(self.terms, "so")
+        problem, mask = self._problem, plan.terms_without(self.terms, "so")
         elements = problem.size[axes["s"]] * problem.size[axes["o"]]
         bilinear = 2 * 2 * elements * self._facts
-        if elements > MAX_SHARED_MATRIX or plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
+        if elements > compiled.LARGE_MATRIX or plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
             return None
-        part = self._contract(self.terms, mask)
+        part = self._contract(mask)
         assert part.index is not None
         return Matrices(part.axes, part.value, Groups.of(part.index))
 
-    def score_candidates(self, open: str, candidates: Tensor) -> Tensor:
-        """Return θ of each fact with the open slot replaced by each candidate (N, axes of one occurrence): (B, N)."""
-        part = self._contract(self._with_candidates(open, candidates), self._all)
-        self._drop_products(open)
-        return self._per_fact(part)
+    def with_candidates(self, open: str, candidates: Tensor) -> Contraction:
+        """Return a contraction with candidates (N, axes of one occurrence) in the open slot; its score is (B, N)."""
+        terms = tuple(("", plan.CANDIDATES + axes) if slot == open else (slot, axes) for slot, axes in self.terms)
+        occurrences = sum(1 for slot, _ in self.terms if slot == open)
+        return Contraction(terms, self.ids, self.factor, [candidates] * occurrences + [*self.cores], self.counts)
 
-    def elements(self, open: str | None, candidates: Tensor | None = None) -> int:
-        """Return the number of elements of all intermediate products of a score, a query or candidates' scores."""
-        if open is None or candidates is None:
-            mask = self._all if open is None else plan.terms_without(self.terms, open)
-            return plan.intermediate_elements(self._problem(self.terms), mask, self.counts)
-        problem = self._problem(self._with_candidates(open, candidates))
-        self._drop_products(open)
-        return plan.intermediate_elements(problem, self._all, self.counts)
+    def elements(self, open: str = "") -> int:
+        """Return the number of elements of all intermediate products of the query of some open slots, or of a score."""
+        return plan.intermediate_elements(self._problem, plan.terms_without(self.terms, open), self.counts)
 
     def cost(self, slots: str) -> float:
         """Return the estimated FLOPs of the queries of some slots; shared products count once."""
-        return plan.queries_cost(self._problem(self.terms), slots)
+        return plan.queries_cost(self._problem, slots)
 
-    # -- running a plan
+    @cached_property
+    def _problem(self) -> Problem:
+        sizes: dict[str, int] = {}
+        for bit, (_, axes) in enumerate(self.terms):
+            sizes |= dict(zip(reversed(axes), reversed(self._part(1 << bit).value.shape), strict=False))
+        return Problem.of(self.terms, sizes, self.counts)
 
-    def _problem(self, terms: Terms) -> Problem:
-        if terms not in self._problems:
-            sizes: dict[str, int] = {}
-            for bit, (_, axes) in enumerate(terms):
-                sizes |= dict(zip(reversed(axes), reversed(self._part(1 << bit).value.shape), strict=False))
-            self._problems[terms] = Problem.of(terms, sizes, self.counts)
-        return self._problems[terms]
-
-    def _contract(self, terms: Terms, mask: int) -> Part:
+    def _contract(self, mask: int) -> Part:
         done = tuple(sorted(subset for subset in self._parts if subset & mask == subset))
-        for left, right in plan.contraction_plan(self._problem(terms), mask, done).steps:
-            axes = plan.kept_axes(terms, left | right)
+        for left, right in plan.contraction_plan(self._problem, mask, done).steps:
+            axes = plan.kept_axes(self.terms, left | right)
             self._parts[left | right] = self._multiply(self._part(left), self._part(right), axes)
         return self._part(mask)
-
-    def _with_candidates(self, open: str, candidates: Tensor) -> Terms:
-        """Return the terms with all candidates at once in the place of the open slot."""
-        self._drop_products(open)
-        terms = tuple(("", plan.CANDIDATES + axes) if slot == open else (slot, axes) for slot, axes in self.terms)
-        for bit, (slot, _) in enumerate(self.terms):
-            if slot == open:
-                self._parts[1 << bit] = Part("", terms[bit][1], candidates, None)
-        self._problems.pop(terms, None)  # the number of candidates may differ from the last call's
-        return terms
-
-    def _drop_products(self, open: str) -> None:
-        """Forget products with the open slot: with candidates they differ from those with facts."""
-        closed = plan.terms_without(self.terms, open)
-        self._parts = {mask: part for mask, part in self._parts.items() if mask & closed == mask}
 
     def _part(self, mask: int) -> Part:
         """Return a cached product, or the factor or core tensor of a single term."""
@@ -155,8 +130,8 @@ class Contraction:
             if slot:
                 self._parts[mask] = Part(slot, axes, *self.factor(slot, self.ids[slot]))
             else:
-                factors = sum(1 for other, _ in self.terms if other)
-                self._parts[mask] = Part("", axes, self._cores[bit - factors], None)
+                number = sum(1 for other, _ in self.terms[:bit] if not other)
+                self._parts[mask] = Part("", axes, self.cores[number], None)
         return self._parts[mask]
 
     def _is_shared(self, slots: str) -> bool:
@@ -167,7 +142,7 @@ class Contraction:
         """Return the row of each fact: (B, *axes)."""
         assert part.index is not None  # an equation has at least one slot besides the open one
         one_row_per_fact = part.distinct and not self._is_shared(part.slots)
-        return part.value if one_row_per_fact else gather(part.value, part.index)
+        return part.value if one_row_per_fact else part.value.index_select(0, part.index)
 
     def _combine(self, slots: str) -> Combinations:
         """Return the distinct combinations of slots; one per fact where too few are shared."""
@@ -199,19 +174,20 @@ class Contraction:
         common = set(x.axes) & set(y.axes)
         if not axes and set(x.axes) == set(y.axes) and not x.value.is_complex():  # dot product
             aligned = _permuted(y.value, y.axes, x.axes).flatten(1)
-            value = gather_dot(gather(x.value, i).flatten(1), aligned, j[:, None])[:, 0]
+            value = gather_dot(x.value.index_select(0, i).flatten(1), aligned, j[:, None])[:, 0]
         elif x.axes == y.axes == axes:  # elementwise product
             value = gather_mul(x.value.flatten(1), i, y.value.flatten(1), j).view(-1, *x.value.shape[1:])
         elif common and not common & set(axes) and y.slots != slots and not y.value.is_complex():  # grouped GEMM
             value, axes = self._multiply_grouped(x, y, i, j, slots)
         else:
-            value = torch.einsum(f"B{x.axes},B{y.axes}->B{axes}", gather(x.value, i), gather(y.value, j))
+            rows = x.value.index_select(0, i), y.value.index_select(0, j)
+            value = torch.einsum(f"B{x.axes},B{y.axes}->B{axes}", *rows)
         return Part(slots, axes, value, self._combine(slots).index, distinct=True)
 
     def _multiply_core(self, x: Part, core: Part, axes: str) -> Part:
         """Return x (R, *x.axes) times a core tensor (*core.axes), summed over the axes that no other term needs."""
         whole_table = not x.distinct and len(x.value) <= 2 * self.counts[x.slots]
-        rows = x.value if x.distinct or whole_table else gather(x.value, self._rows(x, x.slots))
+        rows = x.value if x.distinct or whole_table else x.value.index_select(0, self._rows(x, x.slots))
         left, summed, right = _split_axes(x.axes, core.axes)
         if not summed or set(summed) & set(axes):
             value = torch.einsum(f"B{x.axes},{core.axes}->B{axes}", rows, core.value)
@@ -219,7 +195,7 @@ class Contraction:
             axes = left + right
             matrix = _permuted(core.value[None], core.axes, summed + right)[0].flatten(0, len(summed) - 1)
             rows = _permuted(rows, x.axes, left + summed)
-            product = matmul(rows.reshape(-1, len(matrix)), matrix.reshape(len(matrix), -1))
+            product = rows.reshape(-1, len(matrix)) @ matrix.reshape(len(matrix), -1)
             value = product.view(*rows.shape[: 1 + len(left)], *matrix.shape[1:])
         if whole_table:
             return Part(x.slots, axes, value, x.index)

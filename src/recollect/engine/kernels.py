@@ -26,15 +26,6 @@ def kernel(function: Any) -> Any:
 
 
 @kernel
-def scatter_add(table: Array, ids: Array, values: Array) -> None:
-    """table[ids[n]] += values[n], in order."""
-    for n in range(len(ids)):
-        row = Id(ids[n])
-        for r in range(table.shape[1]):
-            table[row, r] += values[n, r]
-
-
-@kernel
 def gather_mul(a: Array, i: Array, b: Array, j: Array, out: Array) -> None:
     """out[n] = a[i[n]] * b[j[n]], real or complex."""
     for n in range(len(out)):
@@ -227,17 +218,29 @@ def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Arr
 
 
 @kernel
-def rank_counts(scores: Array, target: Array, greater: Array, equal: Array, nan: Array) -> None:
-    """Count the scores of each row that exceed its target, equal it, and are NaN."""
+def rank_counts(scores: Array, own: Array, start: Array, stop: Array, known: Array, out: Array) -> None:
+    """out[b] = greater, ties and others, raw and without the ids known[start[b]:stop[b]]; −1 if a score is NaN."""
+    N = scores.shape[1]
     for b in range(len(scores)):
-        own = target[b]
-        more = same = numbers = 0
-        for n in range(scores.shape[1]):
+        target = scores[b, Id(own[b])]
+        greater, equal, numbers = np.int32(0), np.int32(0), np.int32(0)  # as wide as float32: twice as fast as int64
+        for n in range(N):
             x = scores[b, n]
-            more += x > own
-            same += x == own
-            numbers += x == x
-        greater[b], equal[b], nan[b] = more, same, scores.shape[1] - numbers
+            greater += np.int32(x > target)
+            equal += np.int32(x == target)
+            numbers += np.int32(x == x)
+        if numbers < N:
+            out[b] = -1
+            continue
+        counts = (greater, equal - 1, N - 1)
+        out[b, 0, 0], out[b, 0, 1], out[b, 0, 2] = counts
+        out[b, 1, 0], out[b, 1, 1], out[b, 1, 2] = counts
+        for n in range(start[b], stop[b]):
+            if known[n] != own[b]:
+                x = scores[b, Id(known[n])]
+                out[b, 1, 0] -= x > target
+                out[b, 1, 1] -= x == target
+                out[b, 1, 2] -= 1
 
 
 @kernel
@@ -279,24 +282,3 @@ def adam_rows(
             weight[row, r] = p - rate * m / (np.sqrt(v * correction) + eps)
             average[row, r] = m
             square[row, r] = v
-
-
-@kernel
-def adagrad_rows(
-    weight: Array, total: Array, last: Array, paid: Array, rows: Array, grad: Array,
-    step: int, lr: float, decay: float, epsilon: float,
-) -> None:  # fmt: skip
-    """Lazy Adagrad of distinct rows."""
-    real = weight.dtype.type
-    rate, eps = real(lr), real(epsilon)
-    for n in range(len(rows)):
-        row = Id(rows[n])
-        shrink = real(decay * (step - paid[row]))
-        last[row] = step
-        paid[row] = step
-        for r in range(weight.shape[1]):
-            p = weight[row, r]
-            g = grad[n, r] + shrink * p
-            v = total[row, r] + g * g
-            total[row, r] = v
-            weight[row, r] = p - rate * g / (np.sqrt(v) + eps)

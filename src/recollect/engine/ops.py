@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from recollect.engine import compiled
 from recollect.engine.compiled import is_compiled
+from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import is_sorted, stable_sort
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows grouped by the matrix that they share; sorted rows of group g are offsets[g] … offsets[g + 1] − 1."""
+    """Rows grouped by the matrix that they share."""
 
     order: Tensor | None  # (n,): the rows in the order of their groups; None if they come sorted
     matrix: Tensor  # (G,): the matrix of each group
-    counts: Tensor  # (G,): the rows of each group
+    offsets: Tensor  # (G + 1,): where the sorted rows of each group start, and the end of the last
 
     @classmethod
     def of(cls, matrix: Tensor) -> Groups:
@@ -33,12 +33,7 @@ class Groups:
         if not is_sorted(matrix):
             matrix, order = stable_sort(matrix)
         found, counts = torch.unique_consecutive(matrix, return_counts=True)
-        return cls(order, found, counts)
-
-    @cached_property
-    def offsets(self) -> Tensor:
-        """Return where the sorted rows of each group start, and the end of the last: (G + 1,)."""
-        return torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0)])
+        return cls(order, found, torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
 
     def sort(self, rows: Tensor) -> Tensor:
         """Return rows in the order of their groups."""
@@ -57,21 +52,7 @@ class Groups:
         order = self.order
         if order is not None:
             order = (order[:, None] * times + torch.arange(times, device=order.device)).flatten()
-        return Groups(order, self.matrix, self.counts * times)
-
-
-def gather(table: Tensor, ids: Tensor) -> Tensor:
-    """Return table[ids]: (N, …), (B,) -> (B, …); the gradient is a scatter-add."""
-    if is_compiled(table) and table.requires_grad and torch.is_grad_enabled():
-        return compiled.Gather.apply(table, ids)
-    return table.index_select(0, ids)
-
-
-def scatter_add(count: int, ids: Tensor, values: Tensor) -> Tensor:
-    """Return zeros (count, …) with values[n] added to row ids[n], in order; no gradient."""
-    if is_compiled(values):
-        return compiled.scatter_add(count, ids, values)
-    return values.new_zeros(count, *values.shape[1:]).index_add_(0, ids, values)
+        return Groups(order, self.matrix, self.offsets * times)
 
 
 def gather_mul(a: Tensor, i: Tensor, b: Tensor, j: Tensor) -> Tensor:
@@ -89,13 +70,6 @@ def gather_dot(query: Tensor, table: Tensor, ids: Tensor) -> Tensor:
     return torch.linalg.vecdot(rows, query[:, None, :])
 
 
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b: (B, K), (K, N) -> (B, N)."""
-    if is_compiled(a, b):
-        return compiled.Matmul.apply(a, b)
-    return a @ b
-
-
 def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
     """Return x[rows[n]] @ matrices[g], g being the group of n: (N, K), (n,), (M, …) -> (n, R), real.
 
@@ -105,7 +79,7 @@ def grouped_mm(x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Ten
         return x.new_zeros(0, math.prod(matrices.shape[1:]) // x.shape[1])
     if is_compiled(x, matrices) and not x.is_complex():
         return groups.unsort(compiled.GroupedMM.apply(x, groups.sort(rows), matrices, groups))
-    parts = groups.sort(rows).split(groups.counts.tolist())
+    parts = groups.sort(rows).split(groups.offsets.diff().tolist())
     shared = matrices[groups.matrix].reshape(len(groups.matrix), x.shape[1], -1).unbind()
     products = [x.index_select(0, part) @ matrix for part, matrix in zip(parts, shared, strict=True)]
     return groups.unsort(torch.cat(products))
@@ -130,21 +104,26 @@ def diagonal_scores(
     """
     if is_compiled(context, subjects, objects):
         return compiled.DiagonalScores.apply(context, subjects, s, objects, o, other_s, other_o)
-    by_object = _real_rows(context * subjects.index_select(0, s))
-    by_subject = _real_rows(context * objects.index_select(0, o))
-    true_and_objects = gather_dot(by_object, _real_rows(objects.conj()), torch.cat([o[:, None], other_o], dim=1))
-    other_subjects = gather_dot(by_subject, _real_rows(subjects.conj()), other_s)
-    return torch.cat([true_and_objects[:, :1], other_subjects, true_and_objects[:, 1:]], dim=1)
+    without_object, without_subject = context * subjects[s], context * objects[o]
+    by_object = torch.einsum("br,bkr->bk", without_object, objects[torch.cat([o[:, None], other_o], dim=1)])
+    by_subject = torch.einsum("br,bkr->bk", without_subject, subjects[other_s])
+    scores = torch.cat([by_object[:, :1], by_subject, by_object[:, 1:]], dim=1)
+    return scores.real if scores.is_complex() else scores
 
 
-def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how many scores of each row exceed the target, equal it, and are NaN: (B, N), (B,) -> three of (B,)."""
-    if is_compiled(scores, target) and not scores.is_complex():
-        return compiled.rank_counts(scores, target)
-    own = target[:, None]
-    return (scores > own).sum(dim=1), (scores == own).sum(dim=1), scores.isnan().sum(dim=1)
+def rank_counts(scores: Tensor, own: Tensor, start: Tensor, stop: Tensor, known: Tensor) -> Tensor:
+    """Count each row's candidates that exceed its own, tie with it, and are others: (B, N) -> (B, 2, 3) on the CPU.
 
-
-def _real_rows(x: Tensor) -> Tensor:
-    """Return complex rows (N, d) as real rows (N, 2d)."""
-    return torch.view_as_real(x.resolve_conj()).flatten(1) if x.is_complex() else x
+    First all candidates but the row's own (B,), then those that are not in known[start[b]:stop[b]] either; start and
+    stop are (B,). A row with a NaN has −1 throughout.
+    """
+    if is_compiled(scores):
+        return compiled.rank_counts(scores, own, start, stop, known)
+    rows, positions = expand_ranges(start, stop)
+    rows, ids, own = (x.to(scores.device) for x in (rows, known[positions], own[:, None]))
+    target = scores.gather(1, own)
+    others = torch.ones_like(scores, dtype=torch.bool).scatter_(1, own, False)
+    unknown = others.index_put((rows, ids), others.new_zeros(()))
+    tests = torch.stack([scores > target, scores == target, others])  # (3, B, N)
+    counts = torch.stack([(tests & others).sum(dim=2), (tests & unknown).sum(dim=2)])  # (2, 3, B)
+    return counts.permute(2, 0, 1).masked_fill(scores.isnan().any(dim=1)[:, None, None], -1).cpu()

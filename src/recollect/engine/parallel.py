@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from queue import SimpleQueue
-from threading import Lock, Thread, local
+from threading import Lock, local
 
 import torch
 
 MIN_WORK = 2**23  # multiply-adds, about a millisecond: several times the cost of waking a thread
 Body = Callable[[int, int], None]
-Tasks = SimpleQueue[tuple[Body, int, int, SimpleQueue[BaseException | None]]]
 
 
 class _ThreadState(local):
@@ -29,23 +28,7 @@ class _ThreadState(local):
 class _Borrowed:
     """The thread count that PyTorch had before the first active `one_thread` block of any host thread."""
 
-    def __init__(self) -> None:
-        self.lock, self.blocks, self.threads = Lock(), 0, 0
-
-    def take(self) -> None:
-        with self.lock:
-            if not self.blocks:
-                self.threads = torch.get_num_threads()
-            self.blocks += 1
-            _thread.blocks += 1
-            torch.set_num_threads(1)  # PyTorch keeps a count per host thread
-
-    def give_back(self) -> None:
-        with self.lock:
-            self.blocks -= 1
-            _thread.blocks -= 1
-            if not _thread.blocks:
-                torch.set_num_threads(self.threads)
+    lock, blocks, threads = Lock(), 0, 0
 
 
 _thread = _ThreadState()
@@ -55,11 +38,20 @@ _borrowed = _Borrowed()
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Give PyTorch one thread and `parallel_for` the threads it had; restore the setting afterwards."""
-    _borrowed.take()
+    with _borrowed.lock:
+        if not _borrowed.blocks:
+            _borrowed.threads = torch.get_num_threads()
+        _borrowed.blocks += 1
+        _thread.blocks += 1
+        torch.set_num_threads(1)  # PyTorch keeps a count per host thread
     try:
         yield
     finally:
-        _borrowed.give_back()
+        with _borrowed.lock:
+            _borrowed.blocks -= 1
+            _thread.blocks -= 1
+            if not _thread.blocks:
+                torch.set_num_threads(_borrowed.threads)
 
 
 def parallel_for(body: Body, count: int, work: int) -> None:
@@ -73,40 +65,28 @@ def parallel_for(body: Body, count: int, work: int) -> None:
         body(0, count)
         return
     bounds = [count * part // threads for part in range(threads + 1)]
-    tasks, results, started = _pool(_borrowed.threads - 1, os.getpid()), SimpleQueue[BaseException | None](), 0
+    pool, others = _pool(_borrowed.threads - 1, os.getpid()), list[Future[None]]()
     try:
         _thread.inside = True
         for part in range(1, threads):
-            tasks.put((body, bounds[part], bounds[part + 1], results))
-            started += 1
+            others.append(pool.submit(_run, body, bounds[part], bounds[part + 1]))
         body(bounds[0], bounds[1])
     finally:
         _thread.inside = False
-        errors = [results.get() for _ in range(started)]  # wait for all: they write to the same arrays
-    for error in errors:
-        if error is not None:
-            raise error
+        wait(others)  # they write to the same arrays
+    for other in others:
+        other.result()
 
 
 @cache
-def _pool(workers: int, process: int) -> Tasks:
-    """Return the task queue of this process's worker threads; a forked child starts its own."""
-    tasks: Tasks = SimpleQueue()
-    for _ in range(workers):
-        Thread(target=_serve, args=(tasks,), name="recollect", daemon=True).start()
-    return tasks
+def _pool(workers: int, process: int) -> ThreadPoolExecutor:
+    """Return this process's pool of worker threads; a forked child starts its own."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="recollect")
 
 
-def _serve(tasks: Tasks) -> None:
+def _run(body: Body, start: int, stop: int) -> None:
+    """Run a range in a worker thread, whose thread count and grad mode are its own."""
     _thread.inside = True
-    while True:
-        body, start, stop, results = tasks.get()
-        torch.set_num_threads(1)  # the setting is per thread for BLAS
-        try:
-            with torch.no_grad():  # grad mode is per thread
-                body(start, stop)
-        except BaseException as error:
-            results.put(error)
-        else:
-            results.put(None)
-        del body, results  # release what they refer to while waiting
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        body(start, stop)

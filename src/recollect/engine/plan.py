@@ -16,7 +16,7 @@ from recollect.graph.facts import ORDER
 
 Terms = tuple[tuple[str, str], ...]  # (slot, axes) of each factor, ("", axes) of each core tensor
 
-FLOPS_PER_MOVE = 8  # cost model: reading or writing one element costs as much as 4 multiply-adds
+MOVE_WORK = 4  # multiply-adds that reading or writing one element costs
 CANDIDATES = "N"  # the axis that all candidates of an open slot share
 
 
@@ -58,7 +58,7 @@ class Problem:
         small, large = sorted((self.elements(x), self.elements(y)))
         flops = 2 * self.elements("".join(dict.fromkeys(x + y)))
         moves = rows * (small + self.elements(product)) + shared * large
-        return rows * flops + FLOPS_PER_MOVE * moves
+        return rows * flops + 2 * MOVE_WORK * moves
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,14 @@ def intermediate_elements(problem: Problem, mask: int, counts: Mapping[str, int]
     return total
 
 
-def max_counts(terms: Terms, sizes: Mapping[str, int], facts: int) -> dict[str, int]:
-    """Return the largest possible number of distinct combinations of each set of slots; `sizes` by slot."""
-    return {slots: min(facts, math.prod(sizes[slot] for slot in slots)) for slots in slot_sets(terms)}
+def max_query_elements(terms: Terms, sizes: Mapping[str, int], ids: Mapping[str, int], facts: int, open: str) -> int:
+    """Return the largest possible number of elements of all products on the way to the queries of some open slots.
+
+    `sizes` holds the length of each axis, `ids` the number of ids of each slot.
+    """
+    counts = {slots: min(facts, math.prod(ids[slot] for slot in slots)) for slots in slot_sets(terms)}
+    problem = Problem.of(terms, sizes, counts)
+    return sum(intermediate_elements(problem, terms_without(terms, slot), counts) for slot in open if slot in ids)
 
 
 def slot_sets(terms: Terms) -> list[str]:

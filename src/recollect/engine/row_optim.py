@@ -25,6 +25,7 @@ OPTIMIZERS = ("adam", "adagrad")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 ADAGRAD_EPSILON = 1e-10
 UPDATE_WORK = 16  # multiply-adds that updating one element costs
+Rows = Tensor | slice  # ids (R,), or all rows
 
 
 class RowOptimizer:
@@ -69,31 +70,16 @@ class RowOptimizer:
                     self._update(name, None, None)
 
     def _update(self, name: str, rows: Tensor | None, grad: Tensor | None) -> None:
-        state, weight = self.moments[name], self.parameters[name].detach()
-        tensors = [x.view(len(x), -1) for x in (weight, *(state[key] for key in state if key not in ("last", "paid")))]
-        count, width = len(weight) if rows is None else len(rows), tensors[0].shape[1]
+        tensors = [self.parameters[name].detach(), *self.moments[name].values()]
+        state = [x.view(len(x), -1) for x in tensors[:-2]] + tensors[-2:]
+        values = None if grad is None else grad.reshape(-1, state[0].shape[1])
         lr = self.lr * self.rates.get(name, 1.0)
-        if is_compiled(*tensors):
-            self._update_compiled([*tensors, state["last"], state["paid"]], rows, grad, lr)
+        if self.kind == "adam" and is_compiled(state[0]):
+            _adam_rows_compiled(state, rows, values, self.step_count, lr, self.decay)
             return
-        values = None if grad is None else grad.reshape(count, width)
         which = slice(None) if rows is None else rows  # a slice copies nothing
         update = _adam_rows if self.kind == "adam" else _adagrad_rows
-        update(tensors, state["last"], state["paid"], which, values, self.step_count, lr, self.decay)
-
-    def _update_compiled(self, tensors: list[Tensor], rows: Tensor | None, grad: Tensor | None, lr: float) -> None:
-        arrays = [x.numpy() for x in tensors]
-        count, width = len(arrays[0]) if rows is None else len(rows), arrays[0].shape[1]
-        ids = np.arange(count) if rows is None else rows.numpy()
-        values = arrays[0][:0] if grad is None else grad.reshape(count, width).contiguous().numpy()
-        adam = self.kind == "adam"
-        update = kernels().adam_rows if adam else kernels().adagrad_rows
-        constants = (BETA1, BETA2, EPSILON) if adam else (ADAGRAD_EPSILON,)
-
-        def some(first: int, last: int) -> None:  # rows are distinct: no two threads write to one
-            update(*arrays, ids[first:last], values[first:last], self.step_count, lr, self.decay, *constants)
-
-        parallel_for(some, count, UPDATE_WORK * count * width)
+        update(state, which, values, self.step_count, lr, self.decay)
 
     def state(self) -> dict[str, Tensor]:
         """Return everything but the weights that the next step depends on."""
@@ -108,18 +94,9 @@ class RowOptimizer:
                 value.copy_(tensors[f"{key}.{name}"])
 
 
-def _adam_rows(
-    tensors: list[Tensor],
-    last: Tensor,
-    paid: Tensor,
-    rows: Tensor | slice,
-    grad: Tensor | None,
-    step: int,
-    lr: float,
-    decay: float,
-) -> None:
+def _adam_rows(state: list[Tensor], rows: Rows, grad: Tensor | None, step: int, lr: float, decay: float) -> None:
     """Catch up on skipped steps, then, if there is a gradient, apply this one."""
-    weight, average, square = tensors
+    weight, average, square, last, paid = state
     p, m, v, seen = weight[rows], average[rows], square[rows], last[rows].to(weight.dtype)[:, None]
     gap = step - seen - (0 if grad is None else 1)  # steps that did not touch the row
     started = seen > 0
@@ -135,20 +112,27 @@ def _adam_rows(
     weight[rows], average[rows], square[rows], last[rows] = p, m, v, step
 
 
-def _adagrad_rows(
-    tensors: list[Tensor],
-    last: Tensor,
-    paid: Tensor,
-    rows: Tensor | slice,
-    grad: Tensor | None,
-    step: int,
-    lr: float,
-    decay: float,
+def _adam_rows_compiled(
+    state: list[Tensor], rows: Tensor | None, grad: Tensor | None, step: int, lr: float, decay: float
 ) -> None:
+    """`_adam_rows` as a kernel, rows in parallel."""
+    arrays = [x.numpy() for x in state]
+    ids = np.arange(len(arrays[0])) if rows is None else rows.numpy()
+    values = arrays[0][:0] if grad is None else grad.contiguous().numpy()
+
+    def some(first: int, last: int) -> None:  # rows are distinct: no two threads write to one
+        part = slice(first, last)
+        kernels().adam_rows(*arrays, ids[part], values[part], step, lr, decay, BETA1, BETA2, EPSILON)
+
+    parallel_for(some, len(ids), UPDATE_WORK * len(ids) * arrays[0].shape[1])
+
+
+def _adagrad_rows(state: list[Tensor], rows: Rows, grad: Tensor | None, step: int, lr: float, decay: float) -> None:
     assert grad is not None
-    weight, total = tensors
+    weight, total, last, paid = state
     gap = (step - paid[rows]).to(weight.dtype)[:, None]
-    g = grad + decay * gap * weight[rows]
-    total[rows] += g * g
-    weight[rows] -= lr * g / (total[rows].sqrt() + ADAGRAD_EPSILON)
+    g = torch.addcmul(grad, gap, weight[rows], value=decay)
+    v = total[rows].addcmul(g, g)
+    total[rows] = v
+    weight[rows] = weight[rows].addcdiv(g, v.sqrt().add_(ADAGRAD_EPSILON), value=-lr)
     last[rows] = paid[rows] = step

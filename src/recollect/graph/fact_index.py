@@ -16,6 +16,7 @@ class _SlotIndex:
     """The m known facts as sorted codes, key · size + id: the key encodes the other slots, the id is the slot's."""
 
     codes: Tensor  # (m,) sorted
+    ids: Tensor  # (m,): the id of each code
     gaps: Tensor  # (m,) sorted: codes[i] − j, where i is the j-th known fact of its key
 
 
@@ -45,11 +46,19 @@ class FactIndex:
         """Return the codes of the m distinct known facts, `keys` plus the id of the slot, sorted: (m,)."""
         return self._index(slot).codes
 
+    def ids(self, slot: str) -> Tensor:
+        """Return the id of the slot in each of the m distinct known facts, in the order of `codes`: (m,)."""
+        return self._index(slot).ids
+
+    def ranges(self, keys: Tensor, slot: str) -> tuple[Tensor, Tensor]:
+        """Return start and stop, (B,) each: ids(slot)[start[b]:stop[b]] complete known facts with keys[b]."""
+        codes = self.codes(slot)
+        return torch.searchsorted(codes, keys), torch.searchsorted(codes, keys + self.size(slot))
+
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
         """Return (row, id) pairs, (k,) each: fact `row` with `slot` set to `id` is known. Sorted by row, then id."""
-        _, start, stop = self._ranges(facts, slot)
-        rows, positions = expand_ranges(start, stop)
-        return rows, self.codes(slot)[positions] % self.size(slot)
+        rows, positions = expand_ranges(*self.ranges(self.keys(facts, slot), slot))
+        return rows, self.ids(slot)[positions]
 
     def contains(self, facts: Facts) -> Tensor:
         """Return whether each fact is known: (B,) bool."""
@@ -62,7 +71,8 @@ class FactIndex:
         The r-th id outside a sorted list k_0 < k_1 < … is r + #{j : k_j − j ≤ r}. Where every id completes a known
         fact, sample among all ids but the fact's own.
         """
-        keys, start, stop = self._ranges(facts, slot)
+        keys = self.keys(facts, slot)
+        start, stop = self.ranges(keys, slot)
         free = self.size(slot) - (stop - start)
         fraction = torch.rand(len(facts), count, dtype=torch.float64, generator=generator)
         nth = (fraction * free[:, None]).long()
@@ -76,13 +86,9 @@ class FactIndex:
             codes = torch.unique(encode(self.facts, self.sizes, ORDER.replace(slot, "") + slot))
             _, counts = torch.unique_consecutive(codes // self.size(slot), return_counts=True)
             starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-            self._indexes[slot] = _SlotIndex(codes, codes - (torch.arange(len(codes)) - starts))
+            gaps = codes - (torch.arange(len(codes)) - starts)
+            self._indexes[slot] = _SlotIndex(codes, codes % self.size(slot), gaps)
         return self._indexes[slot]
-
-    def _ranges(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the key of each fact and the range [start, stop) of its codes, (B,) each."""
-        keys, codes = self.keys(facts, slot), self.codes(slot)
-        return keys, torch.searchsorted(codes, keys), torch.searchsorted(codes, keys + self.size(slot))
 
 
 def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from recollect.engine import Contraction, distinct_counts, gather, gather_dot
+from recollect.engine import Contraction, distinct_counts, gather_dot
 from recollect.graph.facts import Facts, check_ids
 from recollect.models.parameters import table_name
 
@@ -67,8 +67,12 @@ class Batch:
         """Return the number of elements of all intermediate tensors of a score, or of the query of a slot."""
         total = 0
         for contraction in self.contractions.values():
-            has_slot = slot is not None and slot in contraction.ids
-            total += contraction.elements(slot, candidates if has_slot else None)
+            if slot is None or slot not in contraction.ids:
+                total += contraction.elements()
+            elif candidates is None:
+                total += contraction.elements(slot)
+            else:
+                total += contraction.with_candidates(slot, candidates).elements()
         return total
 
     def cost(self, slots: str) -> float:
@@ -89,7 +93,7 @@ class Batch:
                 return model.lift(slot, model.knots.rows(table, times)).resolve_conj(), index
             if is_lifted and 0 < LIFT_WHOLE * ids.numel() < len(table):
                 index = torch.arange(ids.numel(), device=model.device).view(ids.shape)
-                return model.lift(slot, gather(table, ids.reshape(-1))).resolve_conj(), index
+                return model.lift(slot, table.index_select(0, ids.reshape(-1))).resolve_conj(), index
             if slot not in whole_tables:
                 whole_tables[slot] = model.lift(slot, table).resolve_conj()
             return whole_tables[slot], ids

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from recollect.engine import gather
 from recollect.graph.facts import Facts
 from recollect.models.batch import Batch, real_rows
 from recollect.models.tensor_model import TensorModel
@@ -30,8 +29,8 @@ def embedding_norms(batch: Batch, slot: str, query: Tensor, answers: Tensor) -> 
     given_slot = "s" if slot == "o" else "o"
     given, given_index = first.factor(given_slot, first.ids[given_slot])
     answer, answer_index = first.factor(slot, answers)
-    queries = sum((norm(product) for product in between), start=gather(norm(given), given_index))
-    return queries, gather(norm(answer), answer_index)
+    queries = sum((norm(product) for product in between), start=norm(given).index_select(0, given_index))
+    return queries, norm(answer).index_select(0, answer_index)
 
 
 def _squared_norm(x: Tensor) -> Tensor:

@@ -156,7 +156,7 @@ def _score_factors(model: TensorModel, facts: Facts, prefix: str, slot: str, fac
     for block in factors.split(size):
 
         def fn(batch: Batch, _: slice, block: Tensor = block) -> Tensor:
-            return batch.contractions[prefix].score_candidates(slot, block)
+            return batch.contractions[prefix].with_candidates(slot, block).score()
 
         scores.append(_in_pieces(model, facts, slot, fn, block))
     return torch.cat(scores, dim=1)

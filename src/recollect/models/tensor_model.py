@@ -17,7 +17,6 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from recollect.engine import gather
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 from recollect.models import scoring
@@ -111,7 +110,7 @@ class TensorModel(nn.Module):
         if slot == "t" and self.knots is not None:
             return self.knots.rows(table, torch.arange(self.knots.times) if ids is None else ids)
         if ids is not None:
-            return gather(table, ids.to(self.device))
+            return table.index_select(0, ids.to(self.device))
         return table[: self.sizes["predicate"]] if slot == "p" and self.config.reciprocal else table
 
     def id_count(self, slot: str) -> int:

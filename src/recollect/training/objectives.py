@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recollect.engine import combinations, gather
+from recollect.engine import combinations
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex, draw_other
 from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, encode, is_sorted, stable_sort
@@ -262,7 +262,7 @@ class OneVsAll(Objective):
         distinct = facts[shared.example]
         answers, weights = facts.column(slot), _weights(facts, model.dtype)
         if model.has_matrix_rows(slot):
-            logits = gather(model.score_against(distinct, slot), shared.index)
+            logits = model.score_against(distinct, slot).index_select(0, shared.index)
             losses = functional.cross_entropy(logits, answers, reduction="none", label_smoothing=self.label_smoothing)
             return (losses * weights).sum()
         contracted = model.batch(distinct)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from recollect.engine import Problem, intermediate_elements, max_counts, terms_without
+from recollect.engine import max_query_elements
 from recollect.errors import UserError
 from recollect.evaluation.calibration import UNCALIBRATED, Calibration, calibrate
 from recollect.evaluation.metrics import summarise
@@ -162,11 +162,8 @@ def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, sl
             axes |= dict(zip(names, shapes[table_name(equations, prefix, slot)][1:], strict=False))
         for number, names in enumerate(equation.cores):
             axes |= dict(zip(names, shapes[f"{prefix}core{number}"], strict=True))
-        counts = max_counts(equation.terms, {slot: sizes[KINDS[slot]] for slot in equation.slots}, facts)
-        problem = Problem.of(equation.terms, axes, counts)
-        for slot in slots:
-            if slot in equation.slots:
-                total += intermediate_elements(problem, terms_without(equation.terms, slot), counts)
+        ids = {slot: sizes[KINDS[slot]] for slot in equation.slots}
+        total += max_query_elements(equation.terms, axes, ids, facts, slots)
     return kind.components * total
 
 
