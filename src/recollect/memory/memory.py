@@ -22,7 +22,7 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
 from recollect.graph.seeds import seeded
 from recollect.memory.answers import answer_table, best_candidates, best_triples, check_scores
-from recollect.memory.bundle import read_bundle, write_bundle
+from recollect.memory.bundle import Bundle, read_bundle, unreadable, write_bundle
 from recollect.memory.progress import ProgressBar
 from recollect.memory.projection import SemanticStates
 from recollect.memory.questions import (
@@ -119,14 +119,14 @@ class Memory:
     @classmethod
     def load(cls, path: str | Path) -> Memory:
         """Return the memory that was saved at `path`, after its files have been checked."""
-        weights, graph, about = read_bundle(Path(path))
+        bundle = read_bundle(Path(path))
+        about = {name: bundle.about[name] for name in SAVED if name in bundle.about}
         try:
-            model = _build(weights, graph, about)
-            calibration = _parse_calibration(about["calibration"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
-        model.load_state_dict(weights)
-        return cls(model, graph, calibration, {name: about[name] for name in SAVED if name in about})
+            model = _build(bundle.weights, bundle.graph, bundle.about)
+            model.load_state_dict(bundle.weights)
+            return cls(model, bundle.graph, _parse_calibration(bundle.about["calibration"]), about)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise unreadable(path, error) from error
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
@@ -137,7 +137,7 @@ class Memory:
             "calibration": {slot: list(fit) for slot, fit in self.calibration.fits.items()},
             "versions": {**versions, "python": platform.python_version()},
         }
-        write_bundle(Path(path), self.model.state_dict(), self.graph, about, overwrite=overwrite)
+        write_bundle(Path(path), Bundle(self.model.state_dict(), self.graph, about), overwrite=overwrite)
 
     def __repr__(self) -> str:
         config, sizes = self.model.config, self.graph.sizes
