@@ -157,7 +157,7 @@ def save_but_die_at(memory: Memory, path: Path, at: int, monkeypatch: pytest.Mon
         patch.setattr(os, "fsync", counted(os.fsync))
         patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
         patch.setattr(bundle_module, "digest_of_file", counted(bundle_module.digest_of_file))
-        for name in ("rename", "mkdir", "write_text"):
+        for name in ("rename", "mkdir", "write_bytes"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
         patch.setattr(pl.DataFrame, "write_parquet", counted(pl.DataFrame.write_parquet))
         patch.setattr(safetensors.torch, "save_file", counted(safetensors.torch.save_file))

@@ -18,7 +18,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.facts import EpisodicGraph, Vocabulary
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
@@ -41,6 +41,7 @@ def write_graph(
 
     The entries of `about`, such as where the graph came from, are added to `graph.json`.
     """
+    check_process()
     folder = Path(folder)
     _check(graph, format)
     with explained_errors(folder, "free some space or choose another place; a graph that was there is unchanged"):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.facts import SPLITS, EpisodicGraph
 from recollect.graph.times import GRAINS
 from recollect.io.assembly import Table, assemble, first_true
@@ -59,6 +59,7 @@ def read(
     >>> len(graph.facts), graph.times.labels
     (2, ['1999', '2000', '2001'])
     """
+    check_process()
     if grain is not None and grain not in GRAINS:
         raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
     given = columns or {}

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
+import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors
@@ -26,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
@@ -41,9 +43,9 @@ TABLES = (ENTITIES, PREDICATES, TIMES, FACTS)
 _FILE_NAME = re.compile(r"[a-z0-9_-]{1,100}\.(?:safetensors|parquet)")
 
 MAX_ABOUT_BYTES = 1 << 23  # of memory.json: some 70,000 epochs of history
-MIN_ROWS = 1 << 18  # a table may have this many rows, however small its file
-ROWS_PER_BYTE = 64  # of a larger table: more is no graph, but a file that is meant to fill the memory
-MIN_TABLE_BYTES = 1 << 25  # a decompressed table may have this many bytes, however small its file
+# what a table may expand to, if that is more than these multiples of its file: graphs have a byte or more per fact
+ROWS, ROWS_PER_BYTE = 1 << 20, 4
+BYTES, BYTES_PER_BYTE = 1 << 25, 64
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # each distinct text is decoded once
 _LABEL_COLUMNS = {"label": _TEXT}
@@ -67,6 +69,7 @@ class Bundle:
 
 def write_bundle(path: Path, bundle: Bundle, *, overwrite: bool = False) -> None:
     """Write a bundle to `path`; an existing one is replaced only with `overwrite`."""
+    check_process()
     with explained_errors(path, "free some space or choose another place; a memory that was there is unchanged"):
         existing = existing_folder(path)
         if overwrite and existing.exists() and not (existing / ABOUT).is_file():
@@ -77,6 +80,7 @@ def write_bundle(path: Path, bundle: Bundle, *, overwrite: bool = False) -> None
 
 def read_bundle(path: Path) -> Bundle:
     """Return the content of a bundle, after every digest and number has been checked."""
+    check_process()
     about, contents = read_folder(path, _read_files)
     try:
         graph = _parse_graph(contents, about)
@@ -108,9 +112,9 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
         write_tensors(folder / f"{name}{TENSORS}", tensors)
     labels = {ENTITIES: graph.entities.labels, PREDICATES: graph.predicates.labels, TIMES: graph.times.labels}
     for name, column in labels.items():
-        pl.DataFrame({"label": column}, schema={"label": pl.String}).write_parquet(folder / name)
+        _write_table(pl.DataFrame({"label": column}, schema={"label": pl.String}), folder / name)
     facts = pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()])
-    facts.write_parquet(folder / FACTS)
+    _write_table(facts, folder / FACTS)
     data = {
         "name": graph.name,
         "fingerprint": graph.fingerprint,
@@ -127,6 +131,19 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
             f"a memory is described by at most {MAX_ABOUT_BYTES:,} bytes; got {len(text):,}: shorten `about`"
         )
     (folder / ABOUT).write_bytes(text)
+
+
+def _write_table(frame: pl.DataFrame, file: Path) -> None:
+    """Write a table compressed, unless it is so regular that it would seem to expand without bounds."""
+    frame.write_parquet(file)
+    if _expands_too_much(pa.parquet.read_metadata(file), file.stat().st_size):
+        pa.parquet.write_table(frame.to_arrow(), file, use_dictionary=False, compression="none", store_schema=False)
+
+
+def _expands_too_much(declared: pa.parquet.FileMetaData, size: int) -> bool:
+    """Return whether a Parquet file of `size` bytes declares more rows or bytes than a table may have."""
+    decompressed = sum(declared.row_group(group).total_byte_size for group in range(declared.num_row_groups))
+    return declared.num_rows > max(ROWS, ROWS_PER_BYTE * size) or decompressed > max(BYTES, BYTES_PER_BYTE * size)
 
 
 def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
@@ -151,13 +168,9 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             _check_folder(folder)
             description = stack.enter_context((folder / ABOUT).open("rb"))
             about = _parse_about(folder / ABOUT, description.read(MAX_ABOUT_BYTES + 1))
-            opened = {name: stack.enter_context((folder / name).open("rb")) for name in about["files"]}
+            opened = {name: stack.enter_context(_open(folder, name)) for name in about["files"]}
+            _check_free_memory(folder, sum(os.fstat(file.fileno()).st_size for file in opened.values()))
             contents = {name: file.read() for name, file in opened.items()}
-        except FileNotFoundError as error:
-            name = Path(error.filename).name
-            raise UserError(
-                f"{folder}: {name} is missing, so this memory is incomplete; restore it or train again"
-            ) from error
         except OSError as error:
             raise UserError(f"{error.filename or folder}: cannot be read ({error.strerror or error})") from error
     for name, content in contents.items():
@@ -166,6 +179,20 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
                 f"{folder / name}: the content is not what was saved (its digest differs); restore it or train again"
             )
     return about, contents
+
+
+def _open(folder: Path, name: str) -> BinaryIO:
+    """Open a file of a bundle, which is no device and no pipe."""
+    if not (folder / name).is_file():
+        raise UserError(f"{folder}: {name} is missing, so this memory is incomplete; restore it or train again")
+    return (folder / name).open("rb")
+
+
+def _check_free_memory(folder: Path, size: int) -> None:
+    """Raise UserError if files of `size` bytes cannot be read into the free memory."""
+    free = psutil.virtual_memory().available
+    if size > free:
+        raise UserError(f"{folder}: {size:,} bytes, and {free:,} bytes of memory are free; use a larger machine")
 
 
 def _check_folder(folder: Path) -> None:
@@ -258,14 +285,12 @@ def _parse_table(content: bytes, columns: Mapping[str, pa.DataType]) -> dict[str
     """
     texts = [name for name, kind in columns.items() if kind == _TEXT]
     file = pa.parquet.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
-    rows, groups = file.metadata.num_rows, file.metadata.num_row_groups
-    size = sum(file.metadata.row_group(group).total_byte_size for group in range(groups))
-    if rows > max(MIN_ROWS, ROWS_PER_BYTE * len(content)) or size > max(MIN_TABLE_BYTES, ROWS_PER_BYTE * len(content)):
-        raise ValueError(f"a table of {len(content):,} bytes declares {rows:,} rows and {size:,} bytes")
+    if _expands_too_much(file.metadata, len(content)):
+        raise ValueError(f"a table of {len(content):,} bytes declares {file.metadata.num_rows:,} rows")
     if dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True)) != dict(columns):
         raise TypeError(f"a table has the columns {', '.join(file.schema_arrow.names)[:200]}")
     table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
-    if table.num_rows != rows:
+    if table.num_rows != file.metadata.num_rows:
         raise ValueError("a table has fewer rows than it declares")
     for name in columns:
         if name not in ("value", "weight") and table[name].null_count:

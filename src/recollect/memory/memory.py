@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from recollect.engine import one_thread
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration, reliability_report
 from recollect.evaluation.metrics import Evaluation, evaluate
 from recollect.graph.fact_index import FactIndex
@@ -177,6 +177,7 @@ class Memory:
         different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
         0, the fact with its open slot filled in, and score, probability and status as in `recall`.
         """
+        check_process()
         facts, is_open = parse_questions(self.graph, self.model.slots, questions)
         answers, queries = [Facts.of([])], [torch.empty(0, dtype=torch.int64)]
         scores, probabilities = [torch.empty(0)], [torch.empty(0, dtype=torch.float64)]
@@ -200,6 +201,7 @@ class Memory:
 
         The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
         """
+        check_process()
         parsed, slot = parse_facts(self.graph, self.model.slots, facts), check_slots(self.model, parse_slot(slot))
         with torch.no_grad():
             scores = self.model.score_against(parsed, slot, parsed.column(slot)[:, None])[:, 0].cpu()
@@ -229,6 +231,7 @@ class Memory:
         *stored* in it. The first question solves for the starts and ends of all facts, and calls `progress` with the
         share that is done.
         """
+        check_process()
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
         if self.model.config.form == "semantic":
@@ -245,6 +248,7 @@ class Memory:
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
+        check_process()
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)
@@ -284,6 +288,7 @@ class Memory:
 
     def embeddings(self, kind: str = "entity") -> pl.DataFrame:
         """Return the learned embeddings of all entities, predicates or times: columns label and embedding (array)."""
+        check_process()
         slot = check_slots(self.model, slot_of_kind(kind))
         rows = self.model.rows(slot).detach().cpu()
         return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
