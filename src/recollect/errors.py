@@ -22,8 +22,8 @@ def check_process() -> None:
         _first_process = os.getpid()
     elif _first_process != os.getpid():
         raise UserError(
-            "this process was forked from one that had used recollect, whose threads it does not have; start it by spawn "
-            '(multiprocessing.get_context("spawn"), gunicorn without --preload), or fork before the first use'
+            "this process was forked from one that had used recollect, whose threads it does not have; start it by "
+            'spawn (multiprocessing.get_context("spawn"), gunicorn without --preload), or fork before the first use'
         )
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -292,10 +293,8 @@ def import_what_is_used(case: Case, place: Path) -> None:
     check(error is None, f"without a kill: {error}")
     for name in place.with_name("modules").read_text().split("\n"):
         if name not in sys.modules:
-            try:
+            with suppress(ImportError):  # made at run time
                 import_module(name)
-            except ImportError:
-                pass  # made at run time
 
 
 def run_case(case: Case, place: Path, every: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Mutated bundles: damage that digests show, and hostile content whose digests are right.
 
-`python -m torture.mutants make SOURCE OUT FIRST COUNT` writes mutants of the bundles below SOURCE. A process of its own,
+`python -m torture.mutants make SOURCE OUT FIRST COUNT` writes mutants of the bundles below SOURCE. Another process,
 `python -m torture.mutants load SOURCE OUT`, loads them and prints as JSON how many were loaded and refused, the slowest
 call, the growth of the peak memory, and every mutant for which another error was raised.
 """

@@ -1,8 +1,8 @@
 """Processes that replace one memory and one exported graph, and processes that read them meanwhile.
 
-`python -m torture.writers PATH SECONDS write NUMBER` saves a memory whose weights, name and seed are all NUMBER, and a graph
-of that name, again and again. `python -m torture.writers PATH SECONDS read` loads both and compares the parts. Both print
-as JSON how often they did it, and every error.
+`python -m torture.writers PATH SECONDS write NUMBER` saves a memory whose weights, name and seed are all NUMBER, and a
+graph of that name, again and again. `python -m torture.writers PATH SECONDS read` loads both and compares the parts.
+Both print as JSON how often they did it, and every error.
 """
 
 from __future__ import annotations
