@@ -94,7 +94,8 @@ def _graph_from_labels(
             cells = table.frame[name].unique().drop_nulls()
             labels[KINDS[slot]] |= {cell: unescape(cell) for cell in cells}
     vocabularies = {}
-    ids = {"time": {label: i for i, label in enumerate(TimeAxis(**metadata["times"]).labels)}}
+    times = {label: i for i, label in enumerate(TimeAxis(**metadata["times"]).labels)}
+    ids = {"time": {cell: times[label] for cell, label in labels["time"].items() if label in times}}
     for kind in ("entity", "predicate"):
         vocabulary = Vocabulary.of(kind, [*labels[kind].values(), *metadata["unused"][kind]])
         vocabularies[kind] = vocabulary
