@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -231,6 +232,13 @@ def test_a_very_regular_graph_is_saved_so_that_it_can_be_loaded(tmp_path):
     write_bundle(tmp_path / "m", Bundle({"entity": torch.ones(2)}, graph, {}))
     assert read_bundle(tmp_path / "m").graph.fingerprint == graph.fingerprint
     assert pa.parquet.read_metadata(tmp_path / "m" / FACTS).num_rows > bundle.ROWS
+
+
+def test_a_name_that_is_no_valid_text_is_saved_and_loaded(tmp_path, memory):
+    """A file name that is not UTF-8 reaches Python with lone surrogates."""
+    named = Memory(memory.model, replace(memory.graph, name="caf\udce9"), memory.calibration, memory.about)
+    named.save(tmp_path / "m")
+    assert load(tmp_path / "m").graph.name == "caf\udce9"
 
 
 def test_more_files_of_tensors_are_saved_checked_and_loaded(saved, memory):

@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -82,24 +82,26 @@ def read_bundle(path: Path) -> Bundle:
     """Return the content of a bundle, after every digest and number has been checked."""
     check_process()
     about, contents = read_folder(path, _read_files)
-    try:
+    with malformed_refused(path):
         graph = _parse_graph(contents, about)
         tensors = {
             name.removesuffix(TENSORS): safetensors.torch.load(content)
             for name, content in contents.items()
             if name.endswith(TENSORS)
         }
-    except MemoryError as error:
-        raise UserError(f"{path}: not enough memory to load this; free some, or use a larger machine") from error
-    except _MALFORMED as error:
-        raise unreadable(path, error) from error
     return Bundle(tensors.pop("weights"), graph, about, tensors)
 
 
-def unreadable(path: str | Path, error: Exception) -> UserError:
-    """Return the sentence for a bundle whose digests are right and whose content is not."""
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    return UserError(f"{path}: the memory cannot be read ({reason}); restore it or train again")
+@contextmanager
+def malformed_refused(path: str | Path) -> Iterator[None]:
+    """Raise UserError for a bundle whose digests are right and whose content is not, or that is too large."""
+    try:
+        yield
+    except MemoryError as error:
+        raise UserError(f"{path}: not enough memory to load this; free some, or use a larger machine") from error
+    except _MALFORMED as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"{path}: the memory cannot be read ({reason}); restore it or train again") from error
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
     written = [f"{name}{TENSORS}" for name in ("weights", *sorted(bundle.tensors))]
     full["files"] = {name: digest_of_file(folder / name) for name in (*written, *TABLES)}
     full["digest"] = _digest_of(full)
-    text = (json.dumps(full, indent=2, ensure_ascii=False) + "\n").encode()
+    text = (json.dumps(full, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
     if len(text) > MAX_ABOUT_BYTES:
         raise UserError(
             f"a memory is described by at most {MAX_ABOUT_BYTES:,} bytes; got {len(text):,}: shorten `about`"
@@ -171,8 +173,9 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             opened = {name: stack.enter_context(_open(folder, name)) for name in about["files"]}
             _check_free_memory(folder, sum(os.fstat(file.fileno()).st_size for file in opened.values()))
             contents = {name: file.read() for name, file in opened.items()}
-        except OSError as error:
-            raise UserError(f"{error.filename or folder}: cannot be read ({error.strerror or error})") from error
+        except (OSError, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "not enough memory"
+            raise UserError(f"{getattr(error, 'filename', None) or folder}: cannot be read ({reason})") from error
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != about["files"][name]:
             raise UserError(

@@ -22,7 +22,7 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
 from recollect.graph.seeds import seeded
 from recollect.memory.answers import answer_table, best_candidates, best_triples, check_scores
-from recollect.memory.bundle import Bundle, read_bundle, unreadable, write_bundle
+from recollect.memory.bundle import Bundle, malformed_refused, read_bundle, write_bundle
 from recollect.memory.progress import ProgressBar
 from recollect.memory.projection import SemanticStates
 from recollect.memory.questions import (
@@ -121,12 +121,10 @@ class Memory:
         """Return the memory that was saved at `path`, after its files have been checked."""
         bundle = read_bundle(Path(path))
         about = {name: bundle.about[name] for name in SAVED if name in bundle.about}
-        try:
+        with malformed_refused(path):
             model = _build(bundle.weights, bundle.graph, bundle.about)
             model.load_state_dict(bundle.weights)
             return cls(model, bundle.graph, _parse_calibration(bundle.about["calibration"]), about)
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise unreadable(path, error) from error
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
