@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
 
-.PHONY: demo test test-all test-avx2 check docs bench paper clean
+.PHONY: demo test test-all torture test-avx2 check docs bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/python -m examples.demo --out recollect-demo
@@ -15,6 +15,9 @@ test: $(READY)  ## the fast tests and all doctests
 
 test-all: $(READY)  ## the tests that `make test` leaves out
 	$(BIN)/python -m pytest -m long
+
+torture: $(READY)  ## the fault injection at full size: kills, concurrent writers, hostile files
+	RECOLLECT_TORTURE=1 $(BIN)/python -m pytest tests/torture -rA
 
 test-avx2: $(READY)  ## the fast tests as on a CPU without AVX-512
 	$(AVX2) $(BIN)/python -m pytest -m "not long"

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from recollect import ModelConfig, Recipe, TrainingRun, read, split_randomly
+from recollect.io.atomic import locked
 
 SIGNALLED = """
 import os
@@ -100,6 +102,32 @@ def test_a_killed_run_resumes_bit_for_bit(run, facts_csv, tmp_path, seed, kills)
     assert set(codes) <= {-signal.SIGKILL, 0}
     assert_same_memory(tmp_path / "whole", folder / "cut")
     assert [path.name for path in folder.iterdir()] == ["cut"]
+
+
+def test_a_run_that_replaces_a_memory_is_resumed_too(run, facts_csv, tmp_path):
+    words = ["train", facts_csv, "--model", "distmult", "--dim", "2", "--recipe", "paper", "--epochs", "2"]
+    assert run(*words, "--seed", "1", "--out", tmp_path / "whole")[0] == 0
+    assert run(*words, "--seed", "2", "--out", tmp_path / "m")[0] == 0
+    old = (tmp_path / "m" / "weights.safetensors").read_bytes()
+    words += ["--seed", "1", "--out", tmp_path / "m"]
+    assert signalled(signal.SIGINT, "record", 1, *words, "--force").returncode == 130
+    assert (tmp_path / "m" / "weights.safetensors").read_bytes() == old
+    assert run(*words, "--resume")[0] == 0
+    assert_same_memory(tmp_path / "whole", tmp_path / "m")
+    assert not (tmp_path / "m.partial").exists()
+
+
+def test_a_second_run_to_the_same_place_gets_one_sentence(run, facts_csv, tmp_path):
+    with ThreadPoolExecutor(1) as first_run:
+        lock = locked(tmp_path / "m")
+        first_run.submit(lock.__enter__).result()
+        code, _, error = run(
+            "train", facts_csv, "--model", "distmult", "--dim", "2", "--out", tmp_path / "m", "--force"
+        )
+        first_run.submit(lock.__exit__, None, None, None).result()
+    assert code == 2
+    assert "m is being written by another process; wait until it has finished, or choose another place" in error
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_resumes_only_with_its_own_settings(run, facts_csv, tmp_path):

@@ -7,12 +7,15 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from recollect import UserError
-from recollect.io.atomic import existing_folder, replaced_file, replaced_folder, write_text
+from recollect.io import atomic
+from recollect.io.atomic import existing_folder, locked, read_folder, replaced_file, replaced_folder, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -27,13 +30,6 @@ def fill(path: Path, text: str, overwrite: bool = True) -> None:
 
 def content(path: Path) -> str:
     return (existing_folder(path) / "part" / "text").read_text()
-
-
-def dead_process() -> int:
-    """Return the id of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def is_folder(handle: int) -> bool:
@@ -118,24 +114,16 @@ def test_links_are_followed(tmp_path):
     assert (tmp_path / "folder").is_symlink()
 
 
-def test_what_dead_processes_left_is_removed(tmp_path):
-    fill(tmp_path / f".g.{dead_process()}-0a.tmp", "half")
-    write_text(tmp_path / f".page.md.{dead_process()}-0a.tmp", "half")
+def test_what_killed_processes_left_is_removed(tmp_path):
+    fill(tmp_path / ".g.123-0a.tmp", "half")
+    write_text(tmp_path / f".page.md.{os.getpid()}-0a.tmp", "half")  # process ids are used again
     fill(tmp_path / ".g.tmp", "half")  # version 0.1
     fill(tmp_path / "g", "whole")
     write_text(tmp_path / "page.md", "whole")
     assert names(tmp_path) == ["g", "page.md"]
 
 
-def test_what_a_process_of_the_same_id_left_is_removed(tmp_path):
-    left = tmp_path / f".page.md.{os.getpid()}-0a.tmp"
-    left.write_text("half")
-    os.utime(left, (0, 0))  # before this process started
-    write_text(tmp_path / "page.md", "whole")
-    assert names(tmp_path) == ["page.md"]
-
-
-def test_two_writers_of_one_place_do_not_disturb_each_other(tmp_path):
+def test_one_thread_may_write_a_place_while_it_writes_it(tmp_path):
     with replaced_file(tmp_path / "page.md") as temporary:
         temporary.write_text("slow")
         write_text(tmp_path / "page.md", "fast")
@@ -146,6 +134,72 @@ def test_two_writers_of_one_place_do_not_disturb_each_other(tmp_path):
         fill(tmp_path / "g", "fast")
     assert content(tmp_path / "g") == "slow"
     assert names(tmp_path) == ["g", "page.md"]
+
+
+def test_a_second_writer_gets_one_sentence(tmp_path):
+    with ThreadPoolExecutor(1) as other_thread, locked(tmp_path / "g"):
+        lock = other_thread.submit(lambda: locked(tmp_path / "g", wait=0).__enter__())
+        with pytest.raises(UserError, match="g is being written by another process; wait until it has finished"):
+            lock.result()
+    fill(tmp_path / "g", "whole")
+    assert names(tmp_path) == ["g"]
+
+
+def test_a_second_writer_waits_for_the_first(tmp_path):
+    with ThreadPoolExecutor(1) as other_thread:
+        with replaced_folder(tmp_path / "g") as temporary:
+            second = other_thread.submit(fill, tmp_path / "g", "second")
+            (temporary / "first").write_text("first")
+        second.result()
+    assert content(tmp_path / "g") == "second"
+    assert names(tmp_path) == ["g"]
+
+
+LOCK_FOR_EVER = """
+import sys, time
+from pathlib import Path
+from recollect.io.atomic import replaced_folder
+with replaced_folder(Path(sys.argv[1])) as temporary:
+    print(flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", LOCK_FOR_EVER, tmp_path / "g"], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.kill()
+    assert len(names(tmp_path)) == 2  # the lock and a temporary folder
+    fill(tmp_path / "g", "whole", overwrite=False)
+    assert names(tmp_path) == ["g"]
+
+
+def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(tmp_path):
+    fill(tmp_path / "g", "old")
+
+    def read_slowly(folder: Path) -> str:
+        text = (folder / "part" / "text").read_text()
+        if text == "old":
+            fill(tmp_path / "g", "new")
+        assert (folder / "part" / "text").read_text() == text
+        return text
+
+    assert read_folder(tmp_path / "g", read_slowly) == "new"
+
+
+def test_a_folder_that_cannot_be_read_is_read_once(tmp_path):
+    fill(tmp_path / "g", "old")
+    read = Mock(side_effect=ValueError("damaged"))
+    with pytest.raises(ValueError, match="damaged"):
+        read_folder(tmp_path / "g", read)
+    read.assert_called_once()
+
+
+def test_the_entries_of_new_parent_folders_are_flushed(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(atomic, "_flush_folder", flushed.append)
+    write_text(tmp_path / "a" / "b" / "page.md", "whole")
+    assert flushed == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
 
 
 def test_files_of_similar_names_are_left_alone(tmp_path):

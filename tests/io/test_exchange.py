@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph_examples import ODD, WITH_EXTRAS, assert_same, example, graphs, plain, weighted
-from recollect import EpisodicGraph, Facts, UserError, Vocabulary, read
+from recollect import EpisodicGraph, Facts, TimeAxis, UserError, Vocabulary, read
 from recollect.graph.times import GRAINS
 from recollect.io import exchange
 from recollect.io.exchange import FORMATS, GRAPH, read_graph, write_graph
@@ -183,6 +183,29 @@ def test_an_export_interrupted_between_its_two_renames_is_read_and_replaced(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
+def test_an_interrupted_export_is_not_hidden_from_the_command_line(run, tmp_path):
+    write_graph(plain(), tmp_path / "g", "tsv")
+    (tmp_path / "g").rename(tmp_path / ".g.old")
+    code, out, error = run("data", "show", tmp_path / "g")
+    assert code == 0, error
+    assert "Fight with" in out
+    code, _, error = run("data", "export", "world", "--out", tmp_path / "g")
+    assert code == 2
+    assert "g exists; choose another --out, or replace it with --force" in error
+
+
+def test_no_cell_for_a_spreadsheet_is_a_formula(tmp_path):
+    labels = ["=1+2", "+1", "-1", "@SUM(A1)", "'quoted", "''twice", "\t=1", "Ann"]
+    entities, predicates = Vocabulary.of("entity", labels), Vocabulary.of("predicate", ["=cmd|' /C calc'!A0"])
+    facts = Facts.of([(i, 0, i, 0) for i in range(len(labels))])
+    graph = EpisodicGraph(entities, predicates, TimeAxis("ordinal", -5, 1), {"train": facts})
+    write_graph(graph, tmp_path / "g", "spreadsheet")
+    cells = [cell for line in (tmp_path / "g" / "train.tsv").read_text().split("\n") for cell in line.split("\t")]
+    assert "'=1+2" in cells
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+    assert_same(graph, read_graph(tmp_path / "g"))
+
+
 @pytest.mark.parametrize("format", ["nquads", "ids"])
 @pytest.mark.parametrize("extra", ["value", "weight"])
 def test_formats_without_values_and_weights_refuse_them(tmp_path, format, extra):
@@ -197,7 +220,7 @@ def test_formats_without_values_and_weights_refuse_them(tmp_path, format, extra)
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({}, {"format": "csv"}, "unknown format 'csv'; choose one of parquet, tsv, nquads, rdf-star, ids"),
+        ({}, {"format": "csv"}, "unknown format 'csv'; choose one of parquet, tsv, spreadsheet, nquads, rdf-star, ids"),
         ({}, {"about": {"name": "x"}}, "has an entry 'name' of its own"),
         ({}, {"about": {"digest": "x"}}, "has an entry 'digest' of its own"),
         ({}, {"about": {"files": []}}, "has an entry 'files' of its own"),

@@ -135,6 +135,17 @@ def test_nothing_is_overwritten_unless_requested(saved, memory, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "precious"]
 
 
+def test_a_memory_whose_replacement_was_cut_is_not_overwritten_unless_requested(saved, memory, run, facts_csv):
+    saved.rename(saved.with_name(".m.old"))
+    with pytest.raises(UserError, match="exists; choose another place or overwrite it"):
+        memory.save(saved)
+    saved.rename(saved.with_name(".m.old"))
+    code, _, error = run("train", facts_csv, "--model", "distmult", "--dim", "2", "--epochs", "1", "--out", saved)
+    assert code == 2
+    assert "m exists; choose another --out, or replace it with --force" in error
+    assert load(saved).graph.fingerprint == memory.graph.fingerprint
+
+
 class Killed(BaseException):
     """Simulate SIGKILL: afterwards the process changes nothing on disk, not even in its clean-up."""
 
@@ -157,7 +168,7 @@ def save_but_die_at(memory: Memory, path: Path, at: int, monkeypatch: pytest.Mon
         patch.setattr(os, "fsync", counted(os.fsync))
         patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
         patch.setattr(bundle_module, "digest_of_file", counted(bundle_module.digest_of_file))
-        for name in ("rename", "mkdir", "write_text"):
+        for name in ("rename", "mkdir", "write_bytes"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
         patch.setattr(pl.DataFrame, "write_parquet", counted(pl.DataFrame.write_parquet))
         patch.setattr(safetensors.torch, "save_file", counted(safetensors.torch.save_file))

@@ -280,10 +280,12 @@ def _availability(entry: Dataset) -> str:
 
 def check_graph_place(out: Path, force: bool) -> None:
     """Raise UserError, before any work, if no graph can be written at `out`."""
+    from recollect.io.atomic import existing_folder
     from recollect.io.exchange import is_export
 
-    if out.exists() and not force:
+    existing = existing_folder(out)
+    if existing.exists() and not force:
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
-    if out.exists() and not is_export(out):
+    if existing.exists() and not is_export(existing):
         raise UserError(f"{out} exists and is no graph, so it is not replaced; choose another --out")
     check_place(out)

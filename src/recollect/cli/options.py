@@ -79,6 +79,7 @@ MODEL_SETTINGS = {"dtype": ("float32", "Number type of the weights: float32, flo
 
 def load_graph(data: str, columns: str | None, grain: str | None, inclusive_end: bool = False) -> EpisodicGraph:
     """Return a named dataset, or the graph in a file or folder; ./NAME is a folder even if a dataset has that name."""
+    from recollect.io.atomic import existing_folder
     from recollect.io.datasets import DATASETS, dataset
     from recollect.io.tables import read
 
@@ -90,7 +91,7 @@ def load_graph(data: str, columns: str | None, grain: str | None, inclusive_end:
         with byte_progress() as (bar, task):
             bar.update(task, description=plain(data))
             return dataset(data, progress=lambda done, total: bar.update(task, completed=done, total=total))
-    if not data or not Path(data).exists():
+    if not data or not existing_folder(Path(data)).exists():
         raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
     static = grain == "none"
     return read(

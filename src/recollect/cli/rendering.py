@@ -85,10 +85,12 @@ def format_value(value: Any) -> str:
 
 def check_place(out: Path) -> None:
     """Raise UserError, before any work, if a folder cannot be made at `out`."""
+    if not out.name:
+        raise UserError(f"--out {str(out)!r} names no directory that could be made; give one like world.memory")
     nearest = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
     if not nearest.is_dir() or (out.is_symlink() and not out.exists()):
         raise UserError(f"{out}: cannot be made, for {nearest} is not a directory; choose another --out")
-    probe = nearest / f".{out.name}.partial.try"  # as long as the longest name that will be used
+    probe = nearest / f".{out.name}.partial.{'0' * 16}.tmp"  # as long as the longest name that will be used
     try:
         probe.mkdir(exist_ok=True)
         probe.rmdir()
@@ -98,12 +100,14 @@ def check_place(out: Path) -> None:
 
 def check_memory_place(out: Path, *, replace: bool) -> None:
     """Raise UserError, before any work, if no memory can be saved at `out`; an earlier one needs `replace`."""
+    from recollect.io.atomic import existing_folder
     from recollect.memory.bundle import ABOUT
 
     check_place(out)
-    if out.exists() and not (out / ABOUT).is_file():
+    existing = existing_folder(out)
+    if existing.exists() and not (existing / ABOUT).is_file():
         raise UserError(f"{out} exists and is not a memory; choose another --out")
-    if out.exists() and not replace:
+    if existing.exists() and not replace:
         raise UserError(f"{out} exists; choose another --out, or replace it with --force")
 
 

@@ -58,31 +58,34 @@ def train(
 
     Example: `recollect train world --model cont --dim 16 --epochs 2`
     """
-    from recollect.io.checkpoint import remove_checkpoint
+    from recollect.io.atomic import locked, remove_file
     from recollect.memory.memory import Memory
     from recollect.training.run import TrainingRun
 
     keep_freed_memory()
     out = default_out(data) if out is None else out
-    partial = check_out(out, resume, force)
-    chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
-    graph = opt.split_graph(opt.load_graph(data, columns, grain), split, seed)
-    options = {
-        "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-        "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
-    }  # fmt: skip
-    resume = resume and partial.exists()
-    config, reason = choose_config(graph, chosen, options | (stored_options(partial, options) if resume else {}))
-    run = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
-    if resume:
-        run.load_checkpoint_(partial)
-    elif force:
-        remove_checkpoint(partial)
-    start = time.monotonic()
-    run_to_end(run, partial)
-    memory = Memory.from_run(run)
-    memory.save(out, overwrite=force)
-    remove_checkpoint(partial)
+    check_place(out)
+    with locked(out, wait=0):
+        partial = check_out(out, resume, force)
+        chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
+        graph = opt.split_graph(opt.load_graph(data, columns, grain), split, seed)
+        options = {
+            "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
+            "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
+        }  # fmt: skip
+        resume = resume and partial.exists()
+        config, reason = choose_config(graph, chosen, options | (stored_options(partial, options) if resume else {}))
+        run = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
+        if resume:
+            run.load_checkpoint_(partial)
+        elif force:
+            remove_file(partial)
+        start = time.monotonic()
+        run_to_end(run, partial)
+        memory = Memory.from_run(run)
+        with how_to_go_on(partial):
+            memory.save(out, overwrite=force or resume)
+        remove_file(partial)
     print_summary(summary(memory, out, reason, time.monotonic() - start), as_json)
 
 
@@ -133,19 +136,13 @@ def stored_options(partial: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_out(out: Path, resume: bool, force: bool) -> Path:
     """Return the path of the checkpoint that belongs to `out`; refuse, before any work, what cannot be written."""
-    from recollect.io.checkpoint import remove_checkpoint
-
     if resume and force:
         raise UserError("--resume continues a run and --force discards it; give one of them")
-    if not out.name:
-        raise UserError(f"--out {str(out)!r} names no directory that could be made; give one like world.memory")
     partial = out.with_name(out.name + ".partial")
-    if out.exists() and resume:
-        check_memory_place(out, replace=True)
-        remove_checkpoint(partial)  # a kill may come between the last two steps of a run
+    check_memory_place(out, replace=force or resume)
+    if resume and out.exists() and not partial.exists():
         typer.echo(f"{out} is finished already; there is nothing to resume", err=True)
         raise typer.Exit
-    check_memory_place(out, replace=force)
     if partial.exists() and not (resume or force):
         raise UserError(f"{partial} is an unfinished run; continue it with --resume or discard it with --force")
     return partial
@@ -184,11 +181,23 @@ def run_to_end(run: TrainingRun, partial: Path) -> None:
         for record in show_progress(run):
             validated = isinstance(record, Epoch) and record.epoch % run.recipe.validate_every == 0
             if received or validated or time.monotonic() - saved > CHECKPOINT_SECONDS:
-                run.save_checkpoint(partial)
+                with how_to_go_on(partial):
+                    run.save_checkpoint(partial)
                 saved = time.monotonic()
             if received:
                 typer.echo(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
                 raise typer.Exit(130)
+
+
+@contextmanager
+def how_to_go_on(partial: Path) -> Iterator[None]:
+    """Add to an error what is left of the run and how to continue it."""
+    try:
+        yield
+    except UserError as error:
+        if not partial.exists():
+            raise UserError(f"{error}; no checkpoint of this run could be written, so start it again") from error
+        raise UserError(f"{error}; {partial} is kept: the same command with --resume continues it") from error
 
 
 @contextmanager

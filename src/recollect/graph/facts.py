@@ -18,7 +18,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.times import TimeAxis
 
 SLOTS = "spot"
@@ -309,6 +309,7 @@ class EpisodicGraph:
     @property
     def facts(self) -> Facts:
         """The facts of all splits."""
+        check_process()
         return Facts.concat(self.splits.values())
 
     def filter_facts(self, split: str) -> Facts:
@@ -322,6 +323,7 @@ class EpisodicGraph:
 
     def split(self, name: str) -> Facts:
         """Return the facts of one split, or raise UserError with the names of those there are."""
+        check_process()
         if name not in self.splits:
             raise UserError(f"{self.name} has no {name!r} split; it has {', '.join(self.splits)}")
         return self.splits[name]

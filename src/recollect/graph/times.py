@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from torch import Tensor
 
@@ -208,6 +209,16 @@ class TimeAxis:
                 f"the times span {size:,} steps of one {grain}; wanted at most {MAX_TIMES:,}: choose a coarser grain"
             )
         return cls(grain, first, size, step)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> TimeAxis:
+        """Return the axis whose fields a file stores; raise ValueError or TypeError if there is none like it."""
+        axis = cls(**stored)
+        if axis.grain not in GRAINS or not all(type(number) is int for number in (axis.first, axis.size, axis.step)):
+            raise ValueError(f"there is no time axis like {stored}")
+        if not 0 <= axis.size <= MAX_TIMES or axis.step < 1 or abs(axis.first) + axis.size * axis.step >= 2**63:
+            raise ValueError(f"there is no time axis like {stored}")
+        return axis
 
     def __len__(self) -> int:
         return self.size

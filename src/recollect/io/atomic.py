@@ -1,8 +1,11 @@
 """Replace files and folders in one step, so that a crash leaves the old content or the new, never a part of it.
 
-New content is written to a temporary sibling, flushed to disk and renamed. A file takes one rename. A folder takes two:
-the old one moves to `.NAME.old`, the new one takes its place. If the process dies in between, `existing_folder` finds
-the old content and the next replacement restores it.
+One process at a time writes a place: it holds the lock `.NAME.lock` and owns every `.NAME.*.tmp` and `.NAME.old` beside
+it. New content is written to a temporary sibling, flushed to disk and renamed. A file takes one rename. A folder takes
+two: the old one moves to `.NAME.old`, the new one takes its place. If the process dies in between, readers find the old
+content by `existing_folder`, and the next writer puts it back.
+
+Readers take no lock. `read_folder` reads again what was replaced while it was read.
 """
 
 from __future__ import annotations
@@ -12,13 +15,49 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
-import psutil
+import polars as pl
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
 from recollect.errors import UserError
+
+T = TypeVar("T")
+
+LOCK_SECONDS = 30.0  # how long to wait for another writer of the same place
+MAX_READS = 100  # reads of a folder that is replaced during each of them
+
+
+@contextmanager
+def locked(path: Path, *, wait: float = LOCK_SECONDS) -> Iterator[None]:
+    """Be the only writer of `path`, and put right what a killed one left; raise UserError if there is another.
+
+    A thread may lock a path that it has locked already. The lock of a process that dies is free at once.
+    """
+    given, path = path, path.resolve()
+    _make_folder(path.parent)
+    lock = FileLock(path.with_name(f".{path.name}.lock"), is_singleton=True)
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout as error:
+        raise UserError(
+            f"{given} is being written by another process; wait until it has finished, or choose another place"
+        ) from error
+    is_outermost = lock.lock_counter == 1
+    try:
+        if is_outermost:
+            _restore(path)
+            _remove_temporaries(path)
+        yield
+    finally:
+        if is_outermost:
+            with suppress(OSError):  # Windows removes no open file
+                Path(lock.lock_file).unlink()
+        lock.release()
 
 
 @contextmanager
@@ -28,16 +67,15 @@ def replaced_file(path: Path) -> Iterator[Path]:
     Missing parent folders are created. If `path` is a symbolic link, its target is replaced.
     """
     path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_temporaries(path)
-    temporary = _temporary_sibling(path)
-    try:
-        yield temporary
-        _flush_file(temporary)
-        os.replace(temporary, path)
-        _flush_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with locked(path):
+        temporary = _temporary_sibling(path)
+        try:
+            yield temporary
+            _flush_file(temporary)
+            os.replace(temporary, path)
+            _flush_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -48,31 +86,27 @@ def replaced_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     symbolic link, its target is replaced.
     """
     given, path = path, path.resolve()
-    _restore(path)
-    if path.exists() and not overwrite:
-        raise UserError(f"{given} exists; choose another place or overwrite it (overwrite=True, --force)")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_temporaries(path)
-    temporary, old = _temporary_sibling(path), _old_folder(path)
-    temporary.mkdir()
-    try:
-        yield temporary
-        _flush_tree(temporary)
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
-        _flush_folder(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        _restore(path)
+    with locked(path):
+        if path.exists() and not overwrite:
+            raise UserError(f"{given} exists; choose another place or overwrite it (overwrite=True, --force)")
+        temporary = _temporary_sibling(path)
+        temporary.mkdir()
+        try:
+            yield temporary
+            _flush_tree(temporary)
+            if path.exists():
+                path.rename(_old_folder(path))
+            temporary.rename(path)
+            _flush_folder(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            _restore(path)
 
 
-def existing_folder(path: Path) -> Path:
-    """Return `path`, or the old folder that an interrupted `replaced_folder` left in its place."""
-    if path.exists() or not path.name:
-        return path
-    old = _old_folder(path)
-    return old if old.is_dir() else path
+def remove_file(path: Path) -> None:
+    """Delete a file, if there is one, and the temporary files that killed processes left beside it."""
+    with locked(path):
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -81,27 +115,58 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_bytes(text.encode("utf-8"))
 
 
-def remove_temporaries(path: Path) -> None:
-    """Remove temporary siblings of `path` that were left by processes that no longer run."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}(?:\.([0-9]{{1,9}})-[0-9a-f]+)?\.tmp")  # 0.1: without process id
+@contextmanager
+def explained_errors(path: Path, advice: str) -> Iterator[None]:
+    """Raise UserError, with advice, for what the system and the libraries raise if `path` cannot be written."""
+    try:
+        yield
+    except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise UserError(f"{path}: cannot be written ({reason}); {advice}") from error
+
+
+def existing_folder(path: Path) -> Path:
+    """Return `path`, or the old folder that an interrupted `replaced_folder` left in its place."""
+    try:
+        if path.exists() or not path.name:
+            return path
+        old = _old_folder(path.resolve())
+        return old if old.is_dir() else path
+    except (OSError, ValueError):  # a name that no file can have
+        return path
+
+
+def read_folder(path: Path, read: Callable[[Path], T]) -> T:
+    """Return `read(folder)`; it is called again if it failed while another process replaced the folder."""
+    for _ in range(MAX_READS - 1):
+        before = _identity(path)
+        try:
+            return read(existing_folder(path))
+        except Exception:
+            if _identity(path) == before:
+                raise
+    return read(existing_folder(path))
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return numbers that change when `path` is renamed or replaced; None if there is nothing."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _remove_temporaries(path: Path) -> None:
+    """Remove the temporary siblings of `path`, which only killed processes leave."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}(?:\.[0-9]{{1,9}}-[0-9a-f]+)?\.tmp")  # 0.1: without process id
     for sibling in path.parent.glob(".*.tmp"):
-        match = pattern.fullmatch(sibling.name)
-        if match is None or (match[1] and _is_in_use(sibling, int(match[1]))):
+        if not pattern.fullmatch(sibling.name):
             continue
-        if sibling.is_dir():
+        if sibling.is_dir() and not sibling.is_symlink():
             shutil.rmtree(sibling, ignore_errors=True)
         else:
             sibling.unlink(missing_ok=True)
-
-
-def _is_in_use(temporary: Path, pid: int) -> bool:
-    """Return whether process `pid` runs and is old enough to have written `temporary`; process ids are reused."""
-    try:
-        return psutil.Process(pid).create_time() <= temporary.stat().st_mtime
-    except (psutil.NoSuchProcess, FileNotFoundError):
-        return False
-    except psutil.AccessDenied:
-        return True
 
 
 def _temporary_sibling(path: Path) -> Path:
@@ -119,7 +184,17 @@ def _restore(path: Path) -> None:
     old = _old_folder(path)
     if old.exists() and not path.exists():
         old.rename(path)
+        _flush_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder with its parents, and wait until their entries are on disk."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _flush_folder(folder.parent)
 
 
 def _flush_tree(folder: Path) -> None:

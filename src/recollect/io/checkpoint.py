@@ -12,12 +12,15 @@ import safetensors.torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.io.atomic import remove_temporaries, replaced_file
+from recollect.io.atomic import explained_errors, replaced_file
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
     """Write named tensors and a JSON-compatible mapping to `path`, replacing an earlier checkpoint in one step."""
-    with replaced_file(path) as temporary:
+    with (
+        explained_errors(path, "free some space; an earlier checkpoint is unchanged"),
+        replaced_file(path) as temporary,
+    ):
         write_tensors(temporary, tensors, {"run": json.dumps(plain)})
 
 
@@ -29,12 +32,6 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, plain  # noqa: SIM118
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
-
-
-def remove_checkpoint(path: Path) -> None:
-    """Delete a checkpoint and the temporary files that killed processes left in its folder."""
-    path.unlink(missing_ok=True)
-    remove_temporaries(path)
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:

@@ -18,10 +18,10 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.facts import EpisodicGraph, Vocabulary
-from recollect.graph.times import GRAINS, MAX_TIMES
-from recollect.io.atomic import existing_folder, replaced_folder
+from recollect.graph.times import TimeAxis
+from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.formats import EXTRAS, FORMATS, GRAPH, RESTORE, digest_of_file, extras_of
 
 __all__ = ["FORMATS", "GRAPH", "check_format", "is_export", "read_graph", "write_graph"]
@@ -41,18 +41,22 @@ def write_graph(
 
     The entries of `about`, such as where the graph came from, are added to `graph.json`.
     """
+    check_process()
     folder = Path(folder)
     _check(graph, format)
-    try:
-        if overwrite and folder.exists() and not is_export(folder):
+    with explained_errors(folder, "free some space or choose another place; a graph that was there is unchanged"):
+        existing = existing_folder(folder)
+        if overwrite and existing.exists() and not is_export(existing):
             raise UserError(f"{folder} exists and is no exported graph, so it is not replaced; choose another place")
         with replaced_folder(folder, overwrite=overwrite) as temporary:
-            FORMATS[format].write(graph, temporary)
-            (temporary / GRAPH).write_bytes(_metadata_text(graph, format, temporary, about or {}).encode())
-    except UnicodeEncodeError as error:
-        raise UserError(f"{graph.name!r} cannot be written as UTF-8 ({error}); rename what holds that") from error
-    except OSError as error:
-        raise UserError(f"{error.filename or folder}: cannot be written ({error.strerror or error})") from error
+            try:
+                FORMATS[format].write(graph, temporary)
+                text = _metadata_text(graph, format, temporary, about or {}).encode()
+            except UnicodeEncodeError as error:
+                raise UserError(
+                    f"{graph.name!r} cannot be written as UTF-8 ({error}); rename what holds that"
+                ) from error
+            (temporary / GRAPH).write_bytes(text)
 
 
 def read_graph(folder: Path) -> EpisodicGraph:
@@ -68,8 +72,24 @@ def read_graph(folder: Path) -> EpisodicGraph:
     ...     read_graph(Path(place) / "export").fingerprint == graph.fingerprint
     True
     """
+    return read_folder(folder, _read_export)
+
+
+def check_format(format: str) -> None:
+    """Raise UserError for a format that does not exist."""
+    if format not in FORMATS:
+        raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether a folder holds an exported graph, rather than another tool's graph.json."""
+    file = folder / GRAPH
+    return file.is_file() and b'"recollect"' in file.read_bytes()
+
+
+def _read_export(folder: Path) -> EpisodicGraph:
+    """Read the graph of a folder that nobody changes meanwhile."""
     try:
-        folder = existing_folder(folder)
         metadata = _read_metadata(folder)
         missing = [name for name in metadata["files"] if not (folder / name).is_file()]
         if missing:
@@ -89,18 +109,6 @@ def read_graph(folder: Path) -> EpisodicGraph:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{folder / GRAPH}: no export is like this ({reason}); {RESTORE}") from error
     return graph
-
-
-def check_format(format: str) -> None:
-    """Raise UserError for a format that does not exist."""
-    if format not in FORMATS:
-        raise UserError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
-
-
-def is_export(folder: Path) -> bool:
-    """Return whether a folder holds an exported graph, rather than another tool's graph.json."""
-    file = folder / GRAPH
-    return file.is_file() and b'"recollect"' in file.read_bytes()
 
 
 def _check(graph: EpisodicGraph, format: str) -> None:
@@ -173,9 +181,10 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
         raise UserError(f"{file}: the content is not what was exported (its digest differs); {RESTORE}")
     if metadata["format"] not in FORMATS:
         raise UserError(f"{file}: unknown format {metadata['format']!r}; this recollect reads {', '.join(FORMATS)}")
-    times = metadata["times"]
-    if times["grain"] not in GRAINS or not 0 <= times["size"] <= MAX_TIMES:
-        raise UserError(f"{file}: there is no time axis like {times}; {RESTORE}")
+    try:
+        TimeAxis.from_dict(metadata["times"])
+    except ValueError as error:
+        raise UserError(f"{file}: there is no time axis like {metadata['times']}; {RESTORE}") from error
     for split in metadata["splits"]:
         if not _SPLIT_NAME.fullmatch(split):
             raise UserError(f"{file}: no export has a split called {split!r}; {RESTORE}")

@@ -2,6 +2,7 @@
 
 parquet     one compressed table of labels, for any data tool
 tsv         labels separated by tabs, one file per split, as graphs are published
+spreadsheet tsv in which no label is a formula
 nquads      N-Quads, the time as the name of the graph
 rdf-star    N-Triples-star, the time as a statement about the triple
 ids         numbered labels and facts, as the scripts of temporal-graph papers read them
@@ -17,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
@@ -41,6 +42,7 @@ Metadata: TypeAlias = Mapping[str, Any]  # the content of graph.json
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _LABEL_ID, _SIZES = "{label}\t{id}", "{entity}\t{predicate}\t{time}"
 _UNESCAPES = {"\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}
+_FORMULA_STARTS = ("=", "+", "-", "@", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width
 _ESCAPES = {ord(character): escape for escape, character in _UNESCAPES.items()}
 _TRIPLE = "<urn:recollect:entity:{subject}> <urn:recollect:predicate:{predicate}> <urn:recollect:entity:{object}>"
 _XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -92,7 +94,8 @@ def _graph_from_labels(
             cells = table.frame[name].unique().drop_nulls()
             labels[KINDS[slot]] |= {cell: unescape(cell) for cell in cells}
     vocabularies = {}
-    ids = {"time": {label: i for i, label in enumerate(TimeAxis(**metadata["times"]).labels)}}
+    times = {label: i for i, label in enumerate(TimeAxis(**metadata["times"]).labels)}
+    ids = {"time": {cell: times[label] for cell, label in labels["time"].items() if label in times}}
     for kind in ("entity", "predicate"):
         vocabulary = Vocabulary.of(kind, [*labels[kind].values(), *metadata["unused"][kind]])
         vocabularies[kind] = vocabulary
@@ -259,6 +262,20 @@ def _unescape(cell: str) -> str:
     return re.sub(r"\\[\\tnr]", lambda match: _UNESCAPES[match[0]], cell)
 
 
+def _escape_formula(label: str) -> str:
+    """Escape as in TSV; an apostrophe goes before what a spreadsheet would calculate, and before an apostrophe.
+
+    >>> [_escape_formula(label) for label in ("=1+2", "@a", "'tis", "a=b", "Ann")]
+    ["'=1+2", "'@a", "''tis", 'a=b', 'Ann']
+    """
+    return ("'" if label.startswith(_FORMULA_STARTS) else "") + _escape(label)
+
+
+def _unescape_formula(cell: str) -> str:
+    """Invert `_escape_formula`."""
+    return _unescape(cell.removeprefix("'"))
+
+
 def _percent_encode(label: str) -> str:
     """Encode a label so that it can be part of an IRI."""
     return quote(label, safe="")
@@ -316,12 +333,14 @@ def _read_ids(folder: Path, metadata: Metadata) -> EpisodicGraph:
 
 
 _TSV = _TextFormat(".tsv", r"[^\t]*", _tabbed, _escape, _unescape, header=True)
+_SPREADSHEET = replace(_TSV, escape=_escape_formula, unescape=_unescape_formula)
 _NQUADS = _TextFormat(".nq", r"[A-Za-z0-9_.~%-]*", _quad, _percent_encode, unquote)
 _STAR = _TextFormat(".nt", r"[A-Za-z0-9_.~%+-]*", _star, _percent_encode, unquote)
 _IDS = _TextFormat(".txt", r"[0-9]+", _tabbed)
 FORMATS: dict[str, Format] = {
     "parquet": Format(_write_parquet, _read_parquet, extras=True),
     "tsv": Format(_TSV.write, _TSV.read, extras=True),
+    "spreadsheet": Format(_SPREADSHEET.write, _SPREADSHEET.read, extras=True),
     "nquads": Format(_NQUADS.write, _NQUADS.read, extras=False),
     "rdf-star": Format(_STAR.write, _STAR.read, extras=True),
     "ids": Format(_write_ids, _read_ids, extras=False),

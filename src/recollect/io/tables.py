@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.facts import SPLITS, EpisodicGraph
 from recollect.graph.times import GRAINS
 from recollect.io.assembly import Table, assemble, first_true
-from recollect.io.atomic import existing_folder
+from recollect.io.atomic import read_folder
 from recollect.io.columns import TRIPLE, WIDTHS, Given, check_roles, find_columns, headerless_names, is_header
 from recollect.io.exchange import GRAPH, is_export, read_graph
 
@@ -59,19 +59,22 @@ def read(
     >>> len(graph.facts), graph.times.labels
     (2, ['1999', '2000', '2001'])
     """
+    check_process()
     if grain is not None and grain not in GRAINS:
         raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
     given = columns or {}
     check_roles(given)
-    try:
-        if isinstance(source, str | Path):
-            source = existing_folder(Path(source))
+
+    def read_source(source: Source) -> EpisodicGraph:
         if isinstance(source, Path) and source.is_dir() and is_export(source):
             if given or grain or static or inclusive_end or name:
                 raise UserError(f"{source}: {GRAPH} tells how to read this exported graph; leave out all other options")
             return read_graph(source)
         tables = _read_splits(source, given, static)
         return assemble(tables, grain=grain, inclusive_end=inclusive_end, name=name or _default_name(source))
+
+    try:
+        return read_folder(Path(source), read_source) if isinstance(source, str | Path) else read_source(source)
     except OSError as error:
         raise UserError(f"{error.filename or source}: cannot be read ({error.strerror or error})") from error
 

@@ -1,96 +1,151 @@
 """Write and read a bundle: a memory as a folder that is replaced in one step and checked by digests when it is read.
 
-It holds `weights.safetensors`, `memory.json` and a Parquet file each for entities, predicates, times and facts. The
-digest of every file is in `memory.json`, which also has its own. Nothing in a bundle is ever executed.
+It holds `weights.safetensors`, `memory.json` and a Parquet file each for entities, predicates, times and facts, and may
+hold more files of named tensors. The digest of every file is in `memory.json`, which also has its own. Nothing in a
+bundle is ever executed, and no number in it is believed: all are checked against the size of the files.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
 import polars as pl
+import psutil
+import pyarrow as pa
+import pyarrow.parquet
 import safetensors
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from recollect.errors import UserError
-from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary
-from recollect.graph.times import GRAINS, TimeAxis
-from recollect.io.atomic import existing_folder, replaced_folder
+from recollect.errors import UserError, check_process
+from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.times import TimeAxis
+from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.checkpoint import write_tensors
 from recollect.io.formats import digest_of_file
 
 FORMAT = 1
-WEIGHTS, ABOUT = "weights.safetensors", "memory.json"
+TENSORS = ".safetensors"
+WEIGHTS, ABOUT = "weights" + TENSORS, "memory.json"
 ENTITIES, PREDICATES, TIMES, FACTS = "entities.parquet", "predicates.parquet", "times.parquet", "facts.parquet"
 TABLES = (ENTITIES, PREDICATES, TIMES, FACTS)
+_FILE_NAME = re.compile(r"[a-z0-9_-]{1,100}\.(?:safetensors|parquet)")
+
+MAX_ABOUT_BYTES = 1 << 23  # of memory.json: some 70,000 epochs of history
+# what a table may expand to, if that is more than these multiples of its file: graphs have a byte or more per fact
+ROWS, ROWS_PER_BYTE = 1 << 20, 4
+BYTES, BYTES_PER_BYTE = 1 << 25, 64
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())  # each distinct text is decoded once
+_LABEL_COLUMNS = {"label": _TEXT}
+_FACT_COLUMNS = {**dict.fromkeys(SLOTS, pa.int64()), "split": _TEXT, "value": pa.bool_(), "weight": pa.float32()}
+# what the libraries raise for content that no bundle has
+_MALFORMED: tuple[type[Exception], ...] = (
+    *(safetensors.SafetensorError, pa.ArrowException, OSError),
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
 
 
-def write_bundle(
-    path: Path,
-    weights: Mapping[str, Tensor],
-    graph: EpisodicGraph,
-    about: Mapping[str, Any],
-    *,
-    overwrite: bool = False,
-) -> None:
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """The content of a saved memory."""
+
+    weights: Mapping[str, Tensor]  # of the model, by name
+    graph: EpisodicGraph
+    about: Mapping[str, Any]  # the description, JSON-compatible
+    tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # more files: {"history": {name: tensor}}
+
+
+def write_bundle(path: Path, bundle: Bundle, *, overwrite: bool = False) -> None:
     """Write a bundle to `path`; an existing one is replaced only with `overwrite`."""
-    if overwrite and path.exists() and not (path / ABOUT).is_file():
-        raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
-    with replaced_folder(path, overwrite=overwrite) as temporary:
-        _write_files(temporary, weights, graph, about)
+    check_process()
+    with explained_errors(path, "free some space or choose another place; a memory that was there is unchanged"):
+        existing = existing_folder(path)
+        if overwrite and existing.exists() and not (existing / ABOUT).is_file():
+            raise UserError(f"{path} exists and is not a memory, so it is not replaced; choose another place")
+        with replaced_folder(path, overwrite=overwrite) as temporary:
+            _write_files(temporary, bundle)
 
 
-def read_bundle(path: Path) -> tuple[dict[str, Tensor], EpisodicGraph, dict[str, Any]]:
-    """Return weights, graph and description of a bundle, after every digest has been checked."""
-    path = existing_folder(path)
-    about = _read_about(path)
-    for name in (WEIGHTS, *TABLES):
-        file = path / name
-        if not file.is_file():
-            raise UserError(f"{path}: {name} is missing, so this memory is incomplete; restore it or train again")
-        if digest_of_file(file) != about["files"].get(name):
-            raise UserError(
-                f"{file}: the content is not what was saved (its digest differs); restore it or train again"
-            )
+def read_bundle(path: Path) -> Bundle:
+    """Return the content of a bundle, after every digest and number has been checked."""
+    check_process()
+    about, contents = read_folder(path, _read_files)
+    with malformed_refused(path):
+        graph = _parse_graph(contents, about)
+        tensors = {
+            name.removesuffix(TENSORS): safetensors.torch.load(content)
+            for name, content in contents.items()
+            if name.endswith(TENSORS)
+        }
+    return Bundle(tensors.pop("weights"), graph, about, tensors)
+
+
+@contextmanager
+def malformed_refused(path: str | Path) -> Iterator[None]:
+    """Raise UserError for a bundle whose digests are right and whose content is not, or that is too large."""
     try:
-        weights = safetensors.torch.load_file(path / WEIGHTS)
-        graph = _read_graph(path, about)
-    except (
-        safetensors.SafetensorError,
-        pl.exceptions.PolarsError,
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-    ) as error:
-        raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
-    return weights, graph, about
+        yield
+    except MemoryError as error:
+        raise UserError(f"{path}: not enough memory to load this; free some, or use a larger machine") from error
+    except _MALFORMED as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"{path}: the memory cannot be read ({reason}); restore it or train again") from error
 
 
-def _write_files(folder: Path, weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> None:
-    write_tensors(folder / WEIGHTS, weights)
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _write_files(folder: Path, bundle: Bundle) -> None:
+    """Write all files into an empty folder that no other process uses, then their digests."""
+    graph = bundle.graph
+    for name, tensors in {"weights": bundle.weights, **bundle.tensors}.items():
+        write_tensors(folder / f"{name}{TENSORS}", tensors)
     labels = {ENTITIES: graph.entities.labels, PREDICATES: graph.predicates.labels, TIMES: graph.times.labels}
     for name, column in labels.items():
-        pl.DataFrame({"label": column}, schema={"label": pl.String}).write_parquet(folder / name)
+        _write_table(pl.DataFrame({"label": column}, schema={"label": pl.String}), folder / name)
     facts = pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()])
-    facts.write_parquet(folder / FACTS)
+    _write_table(facts, folder / FACTS)
     data = {
         "name": graph.name,
         "fingerprint": graph.fingerprint,
         "duplicates": graph.duplicates,
         "times": asdict(graph.times),
     }
-    full = {"format": FORMAT, **about, "data": data, "splits": list(graph.splits)}
-    full["files"] = {name: digest_of_file(folder / name) for name in (WEIGHTS, *TABLES)}
+    full = {"format": FORMAT, **bundle.about, "data": data, "splits": list(graph.splits)}
+    written = [f"{name}{TENSORS}" for name in ("weights", *sorted(bundle.tensors))]
+    full["files"] = {name: digest_of_file(folder / name) for name in (*written, *TABLES)}
     full["digest"] = _digest_of(full)
-    (folder / ABOUT).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = (json.dumps(full, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+    if len(text) > MAX_ABOUT_BYTES:
+        raise UserError(
+            f"a memory is described by at most {MAX_ABOUT_BYTES:,} bytes; got {len(text):,}: shorten `about`"
+        )
+    (folder / ABOUT).write_bytes(text)
+
+
+def _write_table(frame: pl.DataFrame, file: Path) -> None:
+    """Write a table compressed, unless it is so regular that it would seem to expand without bounds."""
+    frame.write_parquet(file)
+    if _expands_too_much(pa.parquet.read_metadata(file), file.stat().st_size):
+        pa.parquet.write_table(frame.to_arrow(), file, use_dictionary=False, compression="none", store_schema=False)
+
+
+def _expands_too_much(declared: pa.parquet.FileMetaData, size: int) -> bool:
+    """Return whether a Parquet file of `size` bytes declares more rows or bytes than a table may have."""
+    decompressed = sum(declared.row_group(group).total_byte_size for group in range(declared.num_row_groups))
+    return declared.num_rows > max(ROWS, ROWS_PER_BYTE * size) or decompressed > max(BYTES, BYTES_PER_BYTE * size)
 
 
 def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
@@ -102,53 +157,153 @@ def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
     )
 
 
-def _read_about(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise UserError(f"{path}: no such memory; give a directory that `recollect train --out` or Memory.save wrote")
-    file = path / ABOUT
-    if not file.is_file():
-        raise UserError(f"{path}: not a memory, for it has no {ABOUT}; give a directory that was saved as one")
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the description and the bytes of every file that it lists, after their digests have been checked.
+
+    All files are opened before any is read: what is open can be read even if the folder is replaced and deleted.
+    """
+    with ExitStack() as stack:
+        try:
+            _check_folder(folder)
+            description = stack.enter_context((folder / ABOUT).open("rb"))
+            about = _parse_about(folder / ABOUT, description.read(MAX_ABOUT_BYTES + 1))
+            opened = {name: stack.enter_context(_open(folder, name)) for name in about["files"]}
+            _check_free_memory(folder, sum(os.fstat(file.fileno()).st_size for file in opened.values()))
+            contents = {name: file.read() for name, file in opened.items()}
+        except (OSError, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "not enough memory"
+            raise UserError(f"{getattr(error, 'filename', None) or folder}: cannot be read ({reason})") from error
+    for name, content in contents.items():
+        if hashlib.sha256(content).hexdigest() != about["files"][name]:
+            raise UserError(
+                f"{folder / name}: the content is not what was saved (its digest differs); restore it or train again"
+            )
+    return about, contents
+
+
+def _open(folder: Path, name: str) -> BinaryIO:
+    """Open a file of a bundle, which is no device and no pipe."""
+    if not (folder / name).is_file():
+        raise UserError(f"{folder}: {name} is missing, so this memory is incomplete; restore it or train again")
+    return (folder / name).open("rb")
+
+
+def _check_free_memory(folder: Path, size: int) -> None:
+    """Raise UserError if files of `size` bytes cannot be read into the free memory."""
+    free = psutil.virtual_memory().available
+    if size > free:
+        raise UserError(f"{folder}: {size:,} bytes, and {free:,} bytes of memory are free; use a larger machine")
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UserError for a path that is no bundle."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such memory; give a directory that `recollect train --out` or Memory.save wrote")
+    if not (folder / ABOUT).is_file():
+        raise UserError(f"{folder}: not a memory, for it has no {ABOUT}; give a directory that was saved as one")
+
+
+def _parse_about(file: Path, content: bytes) -> dict[str, Any]:
+    """Return the description of a bundle, after its format, its digest and the names of its files are checked."""
     try:
-        about = json.loads(file.read_text(encoding="utf-8"))
+        if len(content) > MAX_ABOUT_BYTES:
+            raise ValueError("too long")
+        about = dict(json.loads(content))
         given, files = about.pop("digest"), about["files"]
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        version, digest = about.get("format"), _digest_of(about)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: not readable as the description of a memory; restore it or train again") from error
-    if about.get("format") != FORMAT:
-        raise UserError(
-            f"{file}: format {about.get('format')!r}; this version reads format {FORMAT}: use a matching one"
-        )
-    if given != _digest_of(about) or not isinstance(files, dict):
+    if version != FORMAT:
+        raise UserError(f"{file}: format {version!r}; this version reads format {FORMAT}: use a matching one")
+    if given != digest or not isinstance(files, dict):
         raise UserError(f"{file}: the content is not what was saved (its digest differs); restore it or train again")
-    return dict(about)
+    if not {WEIGHTS, *TABLES} <= files.keys() or not all(_FILE_NAME.fullmatch(name) for name in files):
+        raise UserError(f"{file}: no memory has the files {', '.join(files)[:200]}; restore it or train again")
+    return about
 
 
-def _read_graph(path: Path, about: Mapping[str, Any]) -> EpisodicGraph:
+def _parse_graph(contents: Mapping[str, bytes], about: Mapping[str, Any]) -> EpisodicGraph:
+    """Return the graph of a bundle; raise an error of `_MALFORMED` for anything that no saved graph has."""
     data = about["data"]
-    times = TimeAxis(**data["times"])
-    if times.grain not in GRAINS or times.labels != _read_labels(path / TIMES):
+    times = TimeAxis.from_dict(data["times"])
+    if _row_count(contents[TIMES]) != len(times) or times.labels != _parse_labels(contents[TIMES]):
         raise ValueError("its times are not those it was trained on")
-    frame = pl.read_parquet(path / FACTS)
-    splits = {name: _read_facts(frame.filter(pl.col("split") == name)) for name in about["splits"]}
-    entities = Vocabulary("entity", tuple(_read_labels(path / ENTITIES)))
-    predicates = Vocabulary("predicate", tuple(_read_labels(path / PREDICATES)))
+    entities = Vocabulary("entity", tuple(_parse_labels(contents[ENTITIES])))
+    predicates = Vocabulary("predicate", tuple(_parse_labels(contents[PREDICATES])))
+    sizes = {"s": len(entities), "p": len(predicates), "o": len(entities), "t": len(times)}
+    if not all(sizes.values()):
+        raise ValueError("it has no entities, predicates or times")
+    splits = _parse_facts(contents[FACTS], about["splits"], sizes)
+    if not isinstance(data["name"], str) or not isinstance(data["duplicates"], int):
+        raise TypeError("its name is no text, or its number of duplicates no number")
     graph = EpisodicGraph(entities, predicates, times, splits, data["name"], data["duplicates"])
     if graph.fingerprint != data["fingerprint"]:
         raise ValueError("its facts are not those it was trained on")
     return graph
 
 
-def _read_labels(file: Path) -> list[str]:
-    return pl.read_parquet(file)["label"].to_list()
+def _parse_labels(content: bytes) -> list[str]:
+    """Return the labels of a vocabulary, which are distinct."""
+    [column] = _parse_table(content, _LABEL_COLUMNS).values()
+    if len(np.unique(column.indices)) < len(column):  # before any label is copied
+        raise ValueError("its labels are not distinct")
+    return column.to_pylist()
 
 
-def _read_facts(frame: pl.DataFrame) -> Facts:
-    columns = [torch.from_numpy(frame[slot].to_numpy(writable=True)) for slot in SLOTS]
-    value = weight = None
-    if frame.height and frame["value"].null_count() == 0:
-        value = torch.tensor(frame["value"].to_list())
-    if frame.height and frame["weight"].null_count() == 0:
-        weight = torch.from_numpy(frame["weight"].to_numpy(writable=True))
-    return Facts(Facts.from_columns(*columns).ids, value, weight)
+def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> dict[str, Facts]:
+    """Return the facts of each split, their ids checked against the number of labels of each slot."""
+    table = _parse_table(content, _FACT_COLUMNS)
+    ids = torch.from_numpy(np.stack([table[slot] for slot in SLOTS], axis=1))
+    for slot, size in sizes.items():
+        check_ids(slot, ids[:, SLOTS.index(slot)], size)
+    if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
+        raise TypeError("its splits are no list of names")
+    names = table["split"].dictionary.to_pylist()
+    found: dict[str, Facts] = {}
+    for split in splits:
+        rows = np.isin(table["split"].indices, [i for i, name in enumerate(names) if name == split])
+        value, weight = (_optional(table[extra], rows) for extra in ("value", "weight"))
+        found[split] = Facts(ids[torch.from_numpy(rows)], value, weight)
+    return found
+
+
+def _optional(column: pa.Array, rows: NDArray[np.bool_]) -> Tensor | None:
+    """Return the rows of a column that a mask (n,) selects; None if there are none or one of them is null."""
+    chosen = column.filter(pa.array(rows))
+    return torch.tensor(np.asarray(chosen)) if len(chosen) and not chosen.null_count else None
+
+
+def _row_count(content: bytes) -> int:
+    """Return the number of rows that a Parquet file declares."""
+    return pa.parquet.read_metadata(pa.BufferReader(content)).num_rows
+
+
+def _parse_table(content: bytes, columns: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
+    """Return the columns of a Parquet file, which has exactly these; only value and weight may be null.
+
+    What the file declares is compared with its size before anything is decompressed.
+    """
+    texts = [name for name, kind in columns.items() if kind == _TEXT]
+    file = pa.parquet.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
+    if _expands_too_much(file.metadata, len(content)):
+        raise ValueError(f"a table of {len(content):,} bytes declares {file.metadata.num_rows:,} rows")
+    if dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True)) != dict(columns):
+        raise TypeError(f"a table has the columns {', '.join(file.schema_arrow.names)[:200]}")
+    table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
+    if table.num_rows != file.metadata.num_rows:
+        raise ValueError("a table has fewer rows than it declares")
+    for name in columns:
+        if name not in ("value", "weight") and table[name].null_count:
+            raise ValueError(f"the column {name} has empty cells")
+    return {name: _whole(table[name]) for name in columns}
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else pa.array([], type=column.type)
 
 
 def _digest_of(about: Mapping[str, Any]) -> str:

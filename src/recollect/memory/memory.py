@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from recollect.engine import one_thread
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration, reliability_report
 from recollect.evaluation.metrics import Evaluation, evaluate
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
 from recollect.graph.seeds import seeded
 from recollect.memory.answers import answer_table, best_candidates, best_triples, check_scores
-from recollect.memory.bundle import read_bundle, write_bundle
+from recollect.memory.bundle import Bundle, malformed_refused, read_bundle, write_bundle
 from recollect.memory.progress import ProgressBar
 from recollect.memory.projection import SemanticStates
 from recollect.memory.questions import (
@@ -119,14 +119,12 @@ class Memory:
     @classmethod
     def load(cls, path: str | Path) -> Memory:
         """Return the memory that was saved at `path`, after its files have been checked."""
-        weights, graph, about = read_bundle(Path(path))
-        try:
-            model = _build(weights, graph, about)
-            calibration = _parse_calibration(about["calibration"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{path}: the memory cannot be read ({error}); train again") from error
-        model.load_state_dict(weights)
-        return cls(model, graph, calibration, {name: about[name] for name in SAVED if name in about})
+        bundle = read_bundle(Path(path))
+        about = {name: bundle.about[name] for name in SAVED if name in bundle.about}
+        with malformed_refused(path):
+            model = _build(bundle.weights, bundle.graph, bundle.about)
+            model.load_state_dict(bundle.weights)
+            return cls(model, bundle.graph, _parse_calibration(bundle.about["calibration"]), about)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
@@ -137,7 +135,7 @@ class Memory:
             "calibration": {slot: list(fit) for slot, fit in self.calibration.fits.items()},
             "versions": {**versions, "python": platform.python_version()},
         }
-        write_bundle(Path(path), self.model.state_dict(), self.graph, about, overwrite=overwrite)
+        write_bundle(Path(path), Bundle(self.model.state_dict(), self.graph, about), overwrite=overwrite)
 
     def __repr__(self) -> str:
         config, sizes = self.model.config, self.graph.sizes
@@ -177,6 +175,7 @@ class Memory:
         different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
         0, the fact with its open slot filled in, and score, probability and status as in `recall`.
         """
+        check_process()
         facts, is_open = parse_questions(self.graph, self.model.slots, questions)
         answers, queries = [Facts.of([])], [torch.empty(0, dtype=torch.int64)]
         scores, probabilities = [torch.empty(0)], [torch.empty(0, dtype=torch.float64)]
@@ -200,6 +199,7 @@ class Memory:
 
         The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
         """
+        check_process()
         parsed, slot = parse_facts(self.graph, self.model.slots, facts), check_slots(self.model, parse_slot(slot))
         with torch.no_grad():
             scores = self.model.score_against(parsed, slot, parsed.column(slot)[:, None])[:, 0].cpu()
@@ -229,6 +229,7 @@ class Memory:
         *stored* in it. The first question solves for the starts and ends of all facts, and calls `progress` with the
         share that is done.
         """
+        check_process()
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
         if self.model.config.form == "semantic":
@@ -245,6 +246,7 @@ class Memory:
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
+        check_process()
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)
@@ -284,6 +286,7 @@ class Memory:
 
     def embeddings(self, kind: str = "entity") -> pl.DataFrame:
         """Return the learned embeddings of all entities, predicates or times: columns label and embedding (array)."""
+        check_process()
         slot = check_slots(self.model, slot_of_kind(kind))
         rows = self.model.rows(slot).detach().cpu()
         return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})

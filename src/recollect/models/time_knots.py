@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
+from recollect.graph.times import MAX_TIMES
+
+MAX_LEVELS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +137,12 @@ def parse_time_levels(text: str) -> tuple[int, ...]:
 
 
 def check_time_levels(spacings: Sequence[int]) -> tuple[int, ...]:
-    """Return spacings in ascending order; raise UserError unless they are distinct whole numbers from 0."""
+    """Return spacings in ascending order; raise UserError unless they are a few distinct whole numbers from 0."""
     given = tuple(spacings) if isinstance(spacings, Sequence) else ()
     if not given or any(not isinstance(w, int) or w < 0 for w in given) or len(set(given)) < len(given):
         raise UserError(f"time_levels are spacings of times, distinct whole numbers from 0, like 0,1,7; got {spacings}")
+    if len(given) > MAX_LEVELS or max(given) > MAX_TIMES:
+        raise UserError(
+            f"time_levels are at most {MAX_LEVELS} spacings of at most {MAX_TIMES:,} times; got {len(given)}"
+        )
     return tuple(sorted(given))

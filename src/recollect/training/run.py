@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from recollect.engine import max_query_elements
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import UNCALIBRATED, Calibration, calibrate
 from recollect.evaluation.metrics import summarise
 from recollect.evaluation.ranking import rank
@@ -45,6 +45,7 @@ class TrainingRun:
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
+        check_process()
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
         check_fits(config, graph.sizes, self.recipe)  # before any memory is allocated

@@ -17,7 +17,7 @@ from typing import Any
 
 from recollect.errors import UserError, import_extra
 from recollect.graph.facts import EpisodicGraph
-from recollect.io.atomic import write_text
+from recollect.io.atomic import explained_errors, write_text
 from recollect.io.plots import bars
 from recollect.models.config import ModelConfig
 from recollect.models.parameters import equations_of
@@ -71,7 +71,7 @@ class Search:
         def train(trial: Any) -> float:
             return self._run_trial(trial, lambda: (time.monotonic() - start) / seconds, progress)
 
-        with _errors_only(optuna):
+        with _errors_only(optuna), self._explained_errors(optuna):
             study = self._open_study(optuna)
             try:
                 # a UserError fails only its trial: it diverged, or the time was over before a validation
@@ -81,6 +81,19 @@ class Search:
                     self._write(optuna, study)
                 raise
             return self._write(optuna, study)
+
+    @contextmanager
+    def _explained_errors(self, optuna: Any) -> Iterator[None]:
+        """Raise UserError if the study cannot be written."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        advice = "free some space; finished runs are kept: the same command continues the search"
+        try:
+            with explained_errors(self.folder, advice):
+                yield
+        except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+            reason = str(error.__cause__ or error).partition("\n")[0]
+            raise UserError(f"{self.folder}: cannot be written ({reason}); {advice}") from error
 
     def _training_run(self, recipe: Recipe) -> TrainingRun:
         return TrainingRun(self.graph, self.config, recipe=recipe, seed=self.seed)

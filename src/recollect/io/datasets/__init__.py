@@ -6,7 +6,7 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.facts import EpisodicGraph
 from recollect.io.datasets.derived import DERIVED, VIEWS
 from recollect.io.datasets.download import Progress, fetch
@@ -35,6 +35,7 @@ def dataset(name: str, *, progress: Progress | None = None, **options: Any) -> E
     >>> dataset("world", countries=4, years=1).name
     'world'
     """
+    check_process()
     entry = find_dataset(name)
     known = [option for option in inspect.signature(entry.make).parameters if option != "paths"]
     for option in options:

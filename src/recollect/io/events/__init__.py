@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from recollect.errors import UserError
+from recollect.errors import UserError, check_process
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, sort_facts
 from recollect.graph.times import GRAINS, TimeAxis, check_limits
 from recollect.io.events.files import ICEWS, EventFormat, common_format, event_files, unpack
@@ -68,6 +68,7 @@ def read_events(
     """
     from recollect.io.events.query import run_on_duckdb  # imports Ibis and DuckDB
 
+    check_process()
     recipe = recipe or EventRecipe()
     files = event_files([sources] if isinstance(sources, str | Path) else sources)
     event_format = common_format(files)

@@ -1,0 +1,46 @@
+"""Kill, mix and damage: nothing is lost, nothing blocks, and nothing but a UserError is raised.
+
+`make test` runs the short form, `make torture` the long one. To add a kind of torture, write a module beside this one
+that prints what happened as JSON, and a test that starts it with `scaled` sizes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torture.scale import IS_LONG, result_of, scaled, start
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+KILLED = ["train", "train --force", "save", "export parquet", "export tsv", "build", "search", "search again"]
+
+
+@pytest.mark.parametrize("case", KILLED if IS_LONG else ["train --force", "save", "export tsv"])
+def test_a_kill_at_any_change_of_the_disk_loses_nothing_and_blocks_nothing(case):
+    found = result_of(start("kills", scaled(60, 1), case))[case]
+    assert found["errors"] == []
+    assert found["kills"] >= scaled(1, 30)
+
+
+def test_two_writers_and_two_readers_never_mix_or_refuse(tmp_path):
+    seconds = scaled(3, 60)
+    result_of(start("writers", tmp_path, 0.01, "write", 1))
+    processes = [
+        start("writers", tmp_path, seconds, *words) for words in (["write", 1], ["write", 2], ["read"], ["read"])
+    ]
+    results = [result_of(process) for process in processes]
+    assert [result["errors"] for result in results] == [{}, {}, {}, {}]
+    assert min(result["calls"] for result in results) > 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "m"]
+
+
+@pytest.mark.parametrize("batch", range(scaled(1, 24)))
+def test_a_mutated_bundle_is_loaded_or_refused_within_bounds(tmp_path, batch):
+    count = scaled(150, 500)
+    result_of(start("mutants", "make", FIXTURES, tmp_path, batch * count, count))
+    found = result_of(start("mutants", "load", FIXTURES, tmp_path))
+    assert found["errors"] == []
+    assert found["loaded"] + found["refused"] == count
+    assert found["slowest"] < 30  # seconds
+    assert found["growth"] < 200e6  # bytes; the files have some 30,000
