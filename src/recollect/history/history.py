@@ -21,6 +21,7 @@ from recollect.history.bins import Ints, lag_bins
 from recollect.history.edges import PREDICATE, TARGET, TIME, Floats, build_edges, predicate_classes
 from recollect.history.fit import Pass, Statistics, fit_kernel, predicate_kinds, start_kernel
 from recollect.history.shares import Popularity, left_out_shares
+from recollect.history.state import Parameters, check_ids, kernel_shape, read_tensors, to_tensors, weights_shape
 
 ASKED = "opt"  # slots with a kernel; subjects are asked for as targets of inverse predicates
 TIME_PASS_COST = 16  # of a query for a time, relative to one for a predicate with as many edges
@@ -76,15 +77,24 @@ class History:
         """Return the same kernels over another store."""
         return History(facts, sizes or self.sizes, self.classes, self.kernels, self.weights)
 
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], facts: Facts, sizes: Mapping[str, int]) -> History:
+        """Return the history that `tensors` came from, over a store; raise ValueError if they do not fit it."""
+        check_ids(facts, sizes)
+        return cls(facts, sizes, *read_tensors(tensors, sizes))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what was fitted as contiguous float32 and int64 tensors, by names that begin with `history.`."""
+        return to_tensors(Parameters(self.classes, self.kernels, self.weights))
+
     def _fit_slot(
         self, slot: str, past: bool, rng: np.random.Generator, report: Callable[[float], None]
     ) -> tuple[Floats, Floats]:
         """Return kernel and weights of one asked slot."""
         edges, directed = self.edges, int(self.classes.max(initial=-1)) + 1
         popularity = left_out_shares(edges, slot, self.sizes)
-        asked = directed if slot == "o" else directed // 2
-        kernel = start_kernel(asked, directed, past=past)
-        weights = np.full((1 if slot == "p" else asked, popularity.shape[1]), 0.01, dtype=np.float32)
+        kernel = start_kernel(*kernel_shape(slot, directed)[:2], past=past)
+        weights = np.full(weights_shape(slot, directed), 0.01, dtype=np.float32)
         if slot == "o":
             queries = np.lexsort((edges.column(TIME), edges.source))
             cost = np.diff(edges.start)[edges.source[queries]]
@@ -92,7 +102,7 @@ class History:
             queries = np.flatnonzero(edges.column(PREDICATE) < self.sizes["predicate"])
             cost = np.diff(edges.pairs[queries])[:, 0] * (TIME_PASS_COST if slot == "t" else 1)
         run = {"o": self._entity_pass, "p": self._predicate_pass, "t": self._time_pass}[slot](popularity)
-        kinds = predicate_kinds(asked, directed // 2)
+        kinds = predicate_kinds(len(kernel), directed // 2)
         return fit_kernel(run, queries, cost, kernel, weights, kinds, rng=rng, report=report)
 
     def _entity_pass(self, popularity: Floats) -> Pass:

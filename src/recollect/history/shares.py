@@ -17,6 +17,7 @@ import numpy.typing as npt
 from recollect.history.bins import Ints
 from recollect.history.edges import PREDICATE, TARGET, TIME, Edges, Floats
 
+COLUMNS = {"o": 2, "p": 4, "t": 5}  # columns of shares by asked slot
 Counts = tuple[Ints, int]  # how often each candidate occurs (N,), and the sum over all candidates
 
 
