@@ -15,26 +15,42 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts
 
 MAX_FACTS = 4096  # facts that a fit or a report is computed from; enough for two numbers per slot
+MAX_PREDICTED, PREDICTED_ROWS = 2048, 256  # facts whose predicted candidates are sampled, and facts scored at a time
+BEST_CANDIDATES, OTHER_CANDIDATES = 64, 16  # candidates per query: the likeliest, and random ones for all others
 MAX_ALL_CANDIDATES = 1024  # slots with more ids are sampled
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """p = σ(a θ + b) for each slot: the probability that a candidate with logit θ completes a true fact.
+    """p = σ(a x + b) for each slot: the probability that a candidate completes a true fact.
 
-    With a = 1, b = 0 it is the paper's σ(θ). It is fitted to stored and predicted candidates together; among those
-    that are not stored, fewer are true than the probability says.
+    x is the score θ, or with `among_predicted` the logit of its softmax among the candidates that are not stored. With
+    a = 1, b = 0 the former is the paper's σ(θ); it is fitted to stored and predicted candidates together, so that fewer
+    predicted ones are true than it says. The latter is fitted to predicted candidates alone.
     """
 
     fits: Mapping[str, tuple[float, float]]  # slot -> (a, b)
+    among_predicted: bool = False
 
-    def probability(self, scores: Tensor, slot: str) -> Tensor:
-        """Return σ(a θ + b) of logits of any shape, in float64."""
+    def probability(self, logits: Tensor, slot: str) -> Tensor:
+        """Return σ(a x + b) of logits x of any shape, in float64."""
         a, b = self.fits.get(slot, (1.0, 0.0))
-        return torch.sigmoid(a * scores.double() + b)
+        return torch.sigmoid(a * logits.double() + b)
+
+    def answer_probabilities(self, scores: Tensor, stored: Tensor, slot: str) -> Tensor:
+        """Return the probability of every candidate of a query, 1 for stored ones: (B, N), (B, N) bool -> (B, N)."""
+        logits = predicted_logits(scores, stored) if self.among_predicted else scores
+        return self.probability(logits, slot).masked_fill(stored, 1.0)
 
 
 UNCALIBRATED = Calibration({})
+
+
+def predicted_logits(scores: Tensor, stored: Tensor) -> Tensor:
+    """Return log q − log(1 − q), q being the softmax of scores (B, N) over the candidates that are not stored."""
+    log_share = scores.double().masked_fill(stored, -torch.inf).log_softmax(dim=1)
+    rest = -torch.expm1(log_share.clamp(max=-1e-12))
+    return log_share - rest.log()
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,39 @@ def sample_candidates(
     weight = torch.where(truth, answers[:, None], weight)
     used = weight > 0
     return Sample(score[used], truth[used], weight[used])
+
+
+@torch.no_grad()
+def sample_predicted(
+    scorer: Scorer, facts: Facts, slot: str, *, stored: FactIndex, known: FactIndex, generator: torch.Generator
+) -> Sample:
+    """Return the logits among predicted candidates of at most MAX_PREDICTED facts' queries, and whether they are true.
+
+    True are the answers in `facts`; other known answers that are not stored are left out. Each query contributes its
+    BEST_CANDIDATES candidates and OTHER_CANDIDATES random ones, which are weighted to represent all others.
+    """
+    answers = FactIndex(facts, stored.sizes)
+    facts = facts.true()
+    chosen = facts[torch.randperm(len(facts), generator=generator)[:MAX_PREDICTED]]
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    for part in chosen.split(PREDICTED_ROWS):
+        scores = scorer.score_against(part, slot).cpu()
+        is_stored, is_known, truth = (index.mask(part, slot) for index in (stored, known, answers))
+        logits = predicted_logits(scores, is_stored)
+        usable = ~is_stored & (truth | ~is_known)
+        best = logits.masked_fill(~usable, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        head, tail = best[:, :BEST_CANDIDATES], best[:, BEST_CANDIDATES:]
+        weight = torch.ones(head.shape, dtype=torch.float64)
+        if tail.shape[1] > OTHER_CANDIDATES:
+            picks = torch.randint(tail.shape[1], (len(part), OTHER_CANDIDATES), generator=generator)
+            represented = torch.full(picks.shape, tail.shape[1] / OTHER_CANDIDATES, dtype=torch.float64)
+            weight = torch.cat([weight, represented], dim=1)
+            head = torch.cat([head, tail.gather(1, picks)], dim=1)
+        elif tail.shape[1]:
+            head, weight = best, torch.ones(best.shape, dtype=torch.float64)
+        kept = usable.gather(1, head)
+        parts.append((logits.gather(1, head)[kept], truth.gather(1, head)[kept], weight[kept]))
+    return Sample(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 def fit_platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:
@@ -134,6 +183,18 @@ def calibrate(scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str, gen
     return Calibration(fits)
 
 
+def calibrate_predicted(
+    scorer: Scorer, facts: Facts, *, stored: FactIndex, known: FactIndex, slots: str, generator: torch.Generator
+) -> Calibration:
+    """Fit the probabilities of predicted answers for every slot with more than one id, on facts that are not stored."""
+    fits = {}
+    for slot in slots:
+        if known.size(slot) > 1:
+            sample = sample_predicted(scorer, facts, slot, stored=stored, known=known, generator=generator)
+            fits[slot] = fit_platt(sample)
+    return Calibration(fits, among_predicted=True)
+
+
 def reliability(probability: Tensor, sample: Sample, *, bins: int = 10) -> dict[str, Any]:
     """Return Brier score, log loss, expected calibration error and a table by bin of probabilities (m,)."""
     truth, weight = sample.truth.double(), sample.weight / sample.weight.sum()
@@ -164,14 +225,27 @@ def reliability(probability: Tensor, sample: Sample, *, bins: int = 10) -> dict[
 
 
 def reliability_report(
-    scorer: Scorer, facts: Facts, calibration: Calibration, *, known: FactIndex, slots: str, generator: torch.Generator
+    scorer: Scorer,
+    facts: Facts,
+    calibration: Calibration,
+    *,
+    known: FactIndex,
+    slots: str,
+    generator: torch.Generator,
+    stored: FactIndex | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return, by slot, the reliability of σ(θ) ("before") and of calibrated probabilities ("after")."""
+    """Return, by slot, the reliability of σ(x) ("before") and of calibrated probabilities ("after").
+
+    With `stored`, of predicted answers alone, x being their logit among these; else of all, x being the score.
+    """
     report = {}
     for slot in slots:
         if known.size(slot) < 2:
             continue
-        sample = sample_candidates(scorer, facts, slot, known=known, generator=generator)
+        if stored is None:
+            sample = sample_candidates(scorer, facts, slot, known=known, generator=generator)
+        else:
+            sample = sample_predicted(scorer, facts, slot, stored=stored, known=known, generator=generator)
         report[SLOT_NAMES[slot]] = {
             "before": reliability(UNCALIBRATED.probability(sample.score, slot), sample),
             "after": reliability(calibration.probability(sample.score, slot), sample),

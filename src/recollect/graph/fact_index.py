@@ -60,6 +60,12 @@ class FactIndex:
         rows, positions = expand_ranges(*self.ranges(self.keys(facts, slot), slot))
         return rows, self.ids(slot)[positions]
 
+    def mask(self, facts: Facts, slot: str) -> Tensor:
+        """Return whether each id of a slot completes a known fact: (B, N) bool."""
+        found = torch.zeros(len(facts), self.size(slot), dtype=torch.bool)
+        found[self.find(facts, slot)] = True
+        return found
+
     def contains(self, facts: Facts) -> Tensor:
         """Return whether each fact is known: (B,) bool."""
         codes, queries = self.codes("o"), encode(facts, self.sizes, ORDER)

@@ -1,9 +1,9 @@
-"""Find the best candidates of questions, and present them as tables."""
+"""Find the best candidates of questions, stored ones first, and present them as tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,47 +14,100 @@ from torch import Tensor
 from recollect.engine import one_thread, parallel_for
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
+from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, SLOTS, Facts
+from recollect.memory.scorer import MemoryScorer
 from recollect.models.tensor_model import TensorModel
 
 BLOCK_BYTES = 32 * 2**20  # scores of a block of questions, and what is computed from them, per thread
-CANDIDATE_BYTES = 32  # per candidate: score, probability, sorted score and its index
+CANDIDATE_BYTES = 64  # per candidate: score, logit, probability, sorted scores and their indices
+WORK = 64  # multiply-adds per candidate: a guess, about those of a dim of 64
+INCLUDE = ("all", "stored", "predicted")
 
 
 @dataclass(frozen=True)
-class Best:
-    """The best candidates of some questions, the best first: (n, k) each."""
+class Answers:
+    """m answers to some questions: (m,) each, the best answer of each question first."""
 
-    ids: Tensor
-    scores: Tensor
+    query: Tensor  # the number of the question
+    facts: Facts  # the question with its open slot filled in
+    scores: Tensor  # float64
     probabilities: Tensor  # float64
+    stored: Tensor  # bool
+
+    @classmethod
+    def concat(cls, parts: Iterable[Answers]) -> Answers:
+        """Return all answers in the order of their questions."""
+        parts = list(parts)
+        query, order = torch.cat([part.query for part in parts]).sort(stable=True)
+        facts = Facts.concat([part.facts for part in parts])[order]
+        columns = (
+            torch.cat([getattr(part, name) for part in parts])[order] for name in ("scores", "probabilities", "stored")
+        )
+        return cls(query, facts, *columns)
+
+
+NO_ANSWERS = Answers(
+    torch.empty(0, dtype=torch.int64),
+    Facts.of([]),
+    torch.empty(0, dtype=torch.float64),
+    torch.empty(0, dtype=torch.float64),
+    torch.empty(0, dtype=torch.bool),
+)
+
+
+def check_include(include: str) -> None:
+    """Raise UserError for an unknown choice of answers."""
+    if include not in INCLUDE:
+        raise UserError(f"cannot include {include!r}; choose one of {', '.join(INCLUDE)}")
 
 
 @torch.no_grad()
-def best_candidates(model: TensorModel, calibration: Calibration, questions: Facts, slot: str, top: int) -> Best:
-    """Return the `top` candidates of a slot with the highest scores; of equal scores the lower id comes first."""
-    size = model.sizes[KINDS[slot]]
-    count = min(max(0, top), size)
-    ids = torch.empty(len(questions), count, dtype=torch.int64)
-    scores = torch.empty(len(questions), count, dtype=model.dtype)
-    probabilities = torch.empty(len(questions), count, dtype=torch.float64)
+def best_answers(
+    scorer: MemoryScorer,
+    calibration: Calibration,
+    stored: FactIndex,
+    questions: Facts,
+    slot: str,
+    top: int,
+    include: str,
+) -> Answers:
+    """Return at most `top` answers of each question: stored ones, the newest first, then predicted ones by score.
+
+    Of equal scores the lower id comes first. `stored` finds the stored answers.
+    """
+    size = stored.size(slot)
     rows_per_block = max(1, BLOCK_BYTES // (CANDIDATE_BYTES * size))
+    parts: dict[int, Answers] = {}
 
     def answer(start: int, stop: int) -> None:
         for first in range(start, stop, rows_per_block):
-            block = slice(first, min(first + rows_per_block, stop))
-            found = model.score_against(questions[block], slot).cpu()
-            check_scores(found)
-            # before selection: the last bit of a vectorised σ may depend on the length of the vector
-            likely = calibration.probability(found, slot)
-            best = found.argsort(dim=1, descending=True, stable=True)[:, :count]
-            ids[block] = best
-            scores[block] = found.gather(1, best)
-            probabilities[block] = likely.gather(1, best)
+            block = questions[first : min(first + rows_per_block, stop)]
+            scores = scorer.score_against(block, slot).cpu().double()
+            check_scores(scores)
+            is_stored = stored.mask(block, slot)
+            probabilities = calibration.answer_probabilities(scores, is_stored, slot)
+            order = _order(scores, is_stored, slot, include)[:, : max(0, top)]
+            flags = is_stored.gather(1, order)
+            kept = flags if include == "stored" else ~flags if include == "predicted" else torch.ones_like(flags)
+            row, _ = kept.nonzero(as_tuple=True)
+            ids = order[kept]
+            parts[first] = Answers(
+                first + row, block[row].with_slot(slot, ids), scores[row, ids], probabilities[row, ids], flags[kept]
+            )
 
     with one_thread():
-        parallel_for(answer, len(questions), len(questions) * size * model.config.dim)
-    return Best(ids, scores, probabilities)
+        parallel_for(answer, len(questions), len(questions) * size * WORK)
+    return Answers.concat([NO_ANSWERS, *(parts[first] for first in sorted(parts))])
+
+
+def _order(scores: Tensor, stored: Tensor, slot: str, include: str) -> Tensor:
+    """Return candidates by status, then score, or for stored times the latest first: (B, N) ids."""
+    newest_first = torch.arange(scores.shape[1], dtype=scores.dtype).expand_as(scores)
+    ranked = torch.where(stored, newest_first, scores) if slot == "t" else scores
+    by_score = ranked.argsort(dim=1, descending=True, stable=True)
+    status = stored.gather(1, by_score)
+    return by_score.gather(1, status.int().argsort(dim=1, descending=include != "predicted", stable=True))
 
 
 @torch.no_grad()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import platform
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
-from importlib.metadata import version
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,22 @@ from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration, reliability_report
 from recollect.evaluation.metrics import Evaluation, evaluate
+from recollect.graph.episodes import Runs, runs
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
 from recollect.graph.seeds import seeded
-from recollect.memory.answers import answer_table, best_candidates, best_triples, check_scores
-from recollect.memory.bundle import Bundle, malformed_refused, read_bundle, write_bundle
-from recollect.memory.progress import ProgressBar
+from recollect.memory.answers import (
+    NO_ANSWERS,
+    Answers,
+    answer_table,
+    best_answers,
+    best_triples,
+    check_include,
+    check_scores,
+)
+from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
+from recollect.memory.knowledge import CELL, likely_cells, stored_triples
+from recollect.memory.learning import HISTORY, Learned, finish_run, learn_history, run_training
 from recollect.memory.projection import SemanticStates
 from recollect.memory.questions import (
     Table,
@@ -34,17 +42,14 @@ from recollect.memory.questions import (
     slot_of_kind,
     slot_of_label,
 )
-from recollect.models.config import ModelConfig
-from recollect.models.parameters import parameter_shapes
+from recollect.memory.saved import read_learned, to_bundle
+from recollect.memory.scorer import MemoryScorer
 from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
-from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import resolve_config
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun
-
-SAVED = ("recipe", "seed", "training", "projection")  # keys of a bundle's description that a memory keeps
 
 
 class Memory:
@@ -58,13 +63,28 @@ class Memory:
     """
 
     def __init__(
-        self, model: TensorModel, graph: EpisodicGraph, calibration: Calibration, about: Mapping[str, Any]
+        self, scorer: MemoryScorer, graph: EpisodicGraph, calibration: Calibration, about: Mapping[str, Any]
     ) -> None:
-        """`about` says how the model was trained; it is saved with the memory."""
-        self.model, self.graph, self.calibration, self.about = model, graph, calibration, dict(about)
+        """`about` says how the memory was learned; it is saved with it."""
+        self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
         self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
-        self._stored = FactIndex(model.normalize(graph.split("train")), graph.sizes)
-        self._states = SemanticStates(model, graph)
+        self._stored = FactIndex(self._normalize(graph.split("train")), graph.sizes)
+
+    @cached_property
+    def _semantic_states(self) -> SemanticStates:
+        return SemanticStates(self.model, self.graph)
+
+    @cached_property
+    def _runs(self) -> Runs:
+        """The runs of the stored facts."""
+        return runs(self.graph.with_splits({"train": self._stored.facts}))
+
+    @property
+    def model(self) -> TensorModel:
+        """The model; a memory of history alone has none."""
+        if self.scorer.model is None:
+            raise UserError("this memory is history alone and has no model; learn one with model='auto'")
+        return self.scorer.model
 
     @classmethod
     def learn(
@@ -81,70 +101,56 @@ class Memory:
         time_levels: tuple[int, ...] | None = None,
         dtype: str = "float32",
         recipe: Recipe | str = "modern",
+        history: bool = True,
         seed: int = 0,
         device: str = "cpu",
         progress: bool = False,
         callbacks: Iterable[Callback] = (),
     ) -> Memory:
-        """Train a model on the train split and return its memory.
+        """Train a model on the train split and return its memory; `model="history"` needs no training.
 
         The options of the model are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        The valid split, if there is one, selects the epoch and calibrates the probabilities. `progress` shows a bar on
-        standard error; each callback receives every `Step` and `Epoch` record.
+        The valid split, if there is one, selects the epoch, weighs model and history and calibrates the probabilities.
+        `history=False` answers by the model alone. `progress` shows a bar on standard error; each callback receives
+        every `Step` and `Epoch` record.
         """
+        if model.lower() == HISTORY:
+            return cls.of(learn_history(graph, seed=seed))
         config, reason = resolve_config(
             graph, recipe if isinstance(recipe, Recipe) else parse_recipe(recipe),
             model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static,
             reciprocal=reciprocal, time_levels=time_levels, dtype=dtype,
         )  # fmt: skip
         run = TrainingRun(graph, config, recipe=recipe, seed=seed, device=device)
-        receivers = list(callbacks)
-        with ExitStack() as stack:
-            if progress:
-                bar = stack.enter_context(ProgressBar(run))
-                if reason:
-                    bar.progress.console.print(reason, markup=False)
-                receivers.append(bar)
-            for record in run:
-                for receiver in receivers:
-                    receiver.on_record(record)
-        return cls.from_run(run)
+        run_training(run, reason, progress=progress, callbacks=callbacks)
+        return cls.from_run(run, history=history)
 
     @classmethod
-    def from_run(cls, run: TrainingRun) -> Memory:
-        """Return the memory of a finished training run."""
-        model, calibration, about = run.result()
-        return cls(model, run.graph, calibration, about)
+    def from_run(cls, run: TrainingRun, *, history: bool = True) -> Memory:
+        """Return the memory of a finished training run; with `history`, it also reads the facts around a question."""
+        return cls.of(finish_run(run, history=history))
+
+    @classmethod
+    def of(cls, learned: Learned) -> Memory:
+        """Return the memory of what was learned."""
+        return cls(learned.scorer, learned.graph, learned.calibration, learned.about)
 
     @classmethod
     def load(cls, path: str | Path) -> Memory:
         """Return the memory that was saved at `path`, after its files have been checked."""
         bundle = read_bundle(Path(path))
-        about = {name: bundle.about[name] for name in SAVED if name in bundle.about}
         with malformed_refused(path):
-            model = _build(bundle.weights, bundle.graph, bundle.about)
-            model.load_state_dict(bundle.weights)
-            return cls(model, bundle.graph, _parse_calibration(bundle.about["calibration"]), about)
+            return cls.of(read_learned(bundle))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
-        versions = {name: version(name) for name in ("recollect", "torch")}
-        about = {
-            **self.model.config.to_dict(),
-            **self.about,
-            "calibration": {slot: list(fit) for slot, fit in self.calibration.fits.items()},
-            "versions": {**versions, "python": platform.python_version()},
-        }
-        write_bundle(Path(path), Bundle(self.model.state_dict(), self.graph, about), overwrite=overwrite)
+        learned = Learned(self.scorer, self.graph, self.calibration, self.about)
+        write_bundle(Path(path), to_bundle(learned), overwrite=overwrite)
 
     def __repr__(self) -> str:
-        config, sizes = self.model.config, self.graph.sizes
-        form = config.form + (" + static" if config.static else "")
-        return (
-            f"Memory({type(self.model).__name__}, {form}, dim {config.dim}; {self.graph.name}: "
-            f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times, "
-            f"{len(self._stored.facts):,} facts)"
-        )
+        sizes = self.graph.sizes
+        counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
+        return f"Memory({self.scorer}; {self.graph.name}: {counts}, {len(self._stored.facts):,} facts)"
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -156,56 +162,52 @@ class Memory:
         object: str | None = None,
         time: Time | None = None,
         top: int = 10,
+        include: str = "all",
     ) -> pl.DataFrame:
-        """Return the `top` most likely labels of the one slot that is not given.
+        """Return the `top` best labels of the one slot that is not given.
 
-        Columns: the slot, `score` (the logit θ), the probability that it completes a true fact, and whether that fact
-        was *stored* (trained on) or is *predicted*. The probability depends on the score alone and is calibrated over
-        both: it is too high for predicted answers and too low for stored ones.
+        Columns: the slot, `score`, the probability that it completes a true fact, and whether that fact is *stored* or
+        *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
+        predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted".
         """
         given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
-        answers = self.recall_many({name: [label] for name, label in given.items()}, top=top)
+        questions = {name: [label] for name, label in given.items()}
+        answers = self.recall_many(questions, top=top, include=include)
         known = ["query", *(name for name, label in given.items() if label is not None)]
         return answers.drop(known)
 
-    def recall_many(self, questions: Table, *, top: int = 10) -> pl.DataFrame:
-        """Return the `top` most likely answers to each row of a table of questions.
+    def recall_many(self, questions: Table, *, top: int = 10, include: str = "all") -> pl.DataFrame:
+        """Return the `top` best answers to each row of a table of questions.
 
         Columns of the questions: subject, predicate, object, time; one of them is null, or left out, in each row, and
         different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
         0, the fact with its open slot filled in, and score, probability and status as in `recall`.
         """
-        check_process()
-        facts, is_open = parse_questions(self.graph, self.model.slots, questions)
-        answers, queries = [Facts.of([])], [torch.empty(0, dtype=torch.int64)]
-        scores, probabilities = [torch.empty(0)], [torch.empty(0, dtype=torch.float64)]
-        for slot in self.model.slots:
+        check_include(include)
+        facts, is_open = parse_questions(self.graph, self.scorer.slots, questions)
+        parts = [NO_ANSWERS]
+        for slot in self.scorer.slots:
             rows = is_open[:, SLOTS.index(slot)].nonzero()[:, 0]
-            if not len(rows):
-                continue
-            best = best_candidates(self.model, self.calibration, facts[rows], slot, top)
-            repeated = rows.repeat_interleave(best.ids.shape[1])
-            queries.append(repeated)
-            answers.append(facts[repeated].with_slot(slot, best.ids.flatten()))
-            scores.append(best.scores.flatten())
-            probabilities.append(best.probabilities.flatten())
-        query, order = torch.cat(queries).sort(stable=True)
-        found = Facts.concat(answers)[order]
-        labels: dict[str, list[Any]] = {"query": query.tolist(), **self._labels(found)}
-        return answer_table(labels, torch.cat(scores)[order], torch.cat(probabilities)[order], self._is_stored(found))
+            if len(rows):
+                asked = self._normalize(facts[rows])
+                found = best_answers(self.scorer, self.calibration, self._stored, asked, slot, top, include)
+                parts.append(replace(found, query=rows[found.query]))
+        answers = Answers.concat(parts)
+        labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
+        return answer_table(labels, answers.scores, answers.probabilities, answers.stored)
 
     def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.
 
         The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
         """
-        check_process()
-        parsed, slot = parse_facts(self.graph, self.model.slots, facts), check_slots(self.model, parse_slot(slot))
-        with torch.no_grad():
-            scores = self.model.score_against(parsed, slot, parsed.column(slot)[:, None])[:, 0].cpu()
+        parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
+        own, rows = parsed.column(slot), torch.arange(len(parsed))
+        scores = self.scorer.score_against(self._normalize(parsed), slot).cpu().double()
         check_scores(scores)
-        probabilities = self.calibration.probability(scores, slot)
-        return answer_table(self._labels(parsed), scores, probabilities, self._is_stored(parsed))
+        stored = self._stored.mask(self._normalize(parsed), slot)
+        probabilities = self.calibration.answer_probabilities(scores, stored, slot)
+        return answer_table(self._labels(parsed), scores[rows, own], probabilities[rows, own], stored[rows, own])
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""
@@ -221,57 +223,79 @@ class Memory:
         object: str | None = None,
         as_of: Time | None = None,
         top: int = 10,
+        include: str = "all",
         progress: Callable[[float], None] | None = None,
     ) -> pl.DataFrame:
-        """Return the `top` facts most likely to hold as of a time, by default the last, that have the given parts.
+        """Return what holds as of a time, by default the last, among the facts with the given parts, at most `top`.
 
-        Answers come from the semantic memory that the episodic one projects to; only facts of the train split are
-        *stored* in it. The first question solves for the starts and ends of all facts, and calls `progress` with the
-        share that is done.
+        Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
+        probability: what is likely to hold though it was never stored. A memory without history asks the semantic
+        memory that it projects to; its first question solves for the starts and ends of all facts, and calls
+        `progress` with the share that is done.
         """
-        check_process()
+        check_include(include)
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        if self.model.config.form == "semantic":
-            if as_of is not None:
-                raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-            time, model, calibration = 0, plain_model(self.model), self.calibration
+        is_semantic = "t" not in self.scorer.slots
+        if is_semantic and as_of is not None:
+            raise UserError("this is a semantic memory, which knows one time only; leave the time out")
+        time = 0 if is_semantic else self._time_index(as_of)
+        held = stored_triples(self._runs, time, ids)[: 0 if include == "predicted" else max(0, top)]
+        found, logits, scale = Facts.of([]), torch.empty(0), self.calibration
+        if include != "stored":
+            found, logits, scale = self._predict(time, ids, max(0, top) - len(held), progress)
+        slot = CELL if self.scorer.history is not None else "o"
+        labels = self._labels(Facts.concat([held, found]), "spo")
+        sure = torch.ones(len(held), dtype=torch.float64)
+        scores = torch.cat([sure * torch.inf, logits.double()])
+        probabilities = torch.cat([sure, scale.probability(logits, slot)])
+        return answer_table(labels, scores, probabilities, torch.arange(len(scores)) < len(held))
+
+    def _predict(
+        self, time: int, ids: Mapping[str, int], top: int, progress: Callable[[float], None] | None
+    ) -> tuple[Facts, Tensor, Calibration]:
+        """Return the `top` likeliest triples that are not stored, their scores, and the calibration of these."""
+        if self.scorer.history is not None:
+            assert self.scorer.cells is not None
+            return *likely_cells(self.scorer.cells, self._stored, time, ids, top), self.calibration
+        if "t" in self.scorer.slots:
+            model, calibration = self._semantic_states.at(time, progress)
         else:
-            time = self._time_index(as_of)
-            model, calibration = self._states.at(time, progress)
-        found, scores = best_triples(model, ids, top)
-        labels = {SLOT_NAMES[slot]: self.graph.axis(slot).take(found.column(slot)) for slot in "spo"}
-        stored = self._stored.contains(found.with_slot("t", time))
-        return answer_table(labels, scores, calibration.probability(scores, "o"), stored)
+            model, calibration = plain_model(self.model), self.calibration
+        held = stored_triples(self._runs, time, ids)
+        found, scores = best_triples(model, ids, max(0, top) + len(held))
+        is_new = ~self._stored.contains(found.with_slot("t", time))
+        return found[is_new][: max(0, top)], scores[is_new][: max(0, top)], calibration
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
-        check_process()
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)
-        model, calibration = self._states.at(time, progress)
+        model, calibration = self._semantic_states.at(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
-        return Memory(model, self.graph.with_splits(splits), calibration, self.about | {"projection": projection})
+        scorer, about = MemoryScorer(model, None, {}), self.about | {"projection": projection}
+        return Memory(scorer, self.graph.with_splits(splits), calibration, about)
 
     # -- evaluation and embeddings ----------------------------------------------------------------------------------
 
     def evaluate(self, split: str = "test", slots: str | None = None) -> Evaluation:
         """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities."""
-        slots = check_slots(self.model, slots)
+        slots = self._check_slots(slots)
         facts = self.graph.split(split).true()
         if not len(facts):
             raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
         with one_thread():
-            metrics = evaluate(self.model, facts, known=self.known, slots=slots)
+            metrics = evaluate(self.scorer.ranked, facts, known=self.known, slots=slots)
             reliability = reliability_report(
-                self.model,
-                self.model.normalize(facts),
+                self.scorer,
+                self._normalize(facts),
                 self.calibration,
-                known=self.model.normalize_index(self.known),
+                known=self._normalize_index(self.known),
                 slots=slots,
                 generator=seeded(0),
+                stored=self._stored if self.calibration.among_predicted else None,
             )
         return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability)
 
@@ -280,22 +304,30 @@ class Memory:
 
         `kind` ("entity", "predicate" or "time") is needed only for a label of several kinds.
         """
-        slot = check_slots(self.model, slot_of_label(self.graph, label) if kind is None else slot_of_kind(kind))
+        slot = self._check_slots(slot_of_label(self.graph, label) if kind is None else slot_of_kind(kind))
         index: int = self.graph.axis(slot).index(label)  # type: ignore[arg-type]
         return self.model.rows(slot, ids=torch.tensor([index]))[0].detach().cpu()
 
     def embeddings(self, kind: str = "entity") -> pl.DataFrame:
         """Return the learned embeddings of all entities, predicates or times: columns label and embedding (array)."""
         check_process()
-        slot = check_slots(self.model, slot_of_kind(kind))
+        slot = self._check_slots(slot_of_kind(kind))
         rows = self.model.rows(slot).detach().cpu()
         return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
 
-    def _labels(self, facts: Facts) -> dict[str, list[str]]:
-        return {SLOT_NAMES[slot]: self.graph.axis(slot).take(facts.column(slot)) for slot in self.model.slots}
+    def _labels(self, facts: Facts, slots: str | None = None) -> dict[str, list[str]]:
+        slots = self.scorer.slots if slots is None else slots
+        return {SLOT_NAMES[slot]: self.graph.axis(slot).take(facts.column(slot)) for slot in slots}
 
-    def _is_stored(self, facts: Facts) -> Tensor:
-        return self._stored.contains(self.model.normalize(facts))
+    def _check_slots(self, slots: str | None) -> str:
+        return check_slots(self.scorer.slots, slots)
+
+    def _normalize(self, facts: Facts) -> Facts:
+        """Return facts as the model tells them apart: a semantic one without their times."""
+        return facts if self.scorer.model is None else self.scorer.model.normalize(facts)
+
+    def _normalize_index(self, index: FactIndex) -> FactIndex:
+        return index if self.scorer.model is None else self.scorer.model.normalize_index(index)
 
     def _time_index(self, as_of: Time | None) -> int:
         """Return the index of a time, by default of the last."""
@@ -303,23 +335,3 @@ class Memory:
 
 
 load = Memory.load
-
-
-def _build(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> TensorModel:
-    """Return the model of a bundle before its weights are loaded; raise ValueError if they do not fit it."""
-    config = ModelConfig.from_dict(about)
-    shapes = parameter_shapes(parse_model(config.model), config, graph.sizes)
-    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if given != dict(shapes) or any(tensor.dtype != config.torch_dtype for tensor in weights.values()):
-        raise ValueError("its weights do not have the shapes of its model")
-    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
-        raise ValueError("its weights are not all finite numbers")
-    return build_model(config, graph.sizes, generator=seeded(0))
-
-
-def _parse_calibration(fits: Mapping[str, Any]) -> Calibration:
-    calibration = Calibration({slot: (float(a), float(b)) for slot, (a, b) in fits.items()})
-    for a, b in calibration.fits.values():
-        if not (math.isfinite(a) and math.isfinite(b)):
-            raise ValueError("its calibration is not all finite numbers")
-    return calibration

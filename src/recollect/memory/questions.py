@@ -12,7 +12,6 @@ from torch import Tensor
 
 from recollect.errors import UserError
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot, parse_slots
-from recollect.models.tensor_model import TensorModel
 
 SLOT_OF_KIND = {"entity": "s", "predicate": "p", "time": "t"}
 
@@ -46,17 +45,16 @@ def parse_facts(graph: EpisodicGraph, slots: str, table: Table) -> Facts:
     return _parse_ids(graph, labels, len(is_open))
 
 
-def check_slots(model: TensorModel, slots: str | None) -> str:
-    """Return the letters of some slots, by default of all; raise UserError if the model does not have them."""
+def check_slots(available: str, slots: str | None) -> str:
+    """Return the letters of some slots, by default of all that are available; raise UserError for others."""
     if slots is None:
-        return model.slots
+        return available
     wanted = parse_slots(slots)
     if not wanted:
-        raise UserError(f"no slots to evaluate; choose some of {model.slots}")
+        raise UserError(f"no slots to evaluate; choose some of {available}")
     for slot in wanted:
-        if slot not in model.slots:
-            form = model.config.form
-            raise UserError(f"a {form} memory has no {SLOT_NAMES[slot]}; choose slots among {model.slots}")
+        if slot not in available:
+            raise UserError(f"a semantic memory has no {SLOT_NAMES[slot]}; choose slots among {available}")
     return wanted
 
 

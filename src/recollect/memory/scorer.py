@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOTS, Facts
+from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.models.tensor_model import TensorModel
 
@@ -29,6 +31,20 @@ class MemoryScorer:
     model: TensorModel | None
     history: History | None
     weights: Mapping[str, tuple[float, float]]  # slot -> (a, b)
+    cells: CellRates | None = None  # what is likely to hold at a time, of a scorer with history
+
+    def __str__(self) -> str:
+        parts = [] if self.history is None else ["history"]
+        if self.model is not None:
+            config = self.model.config
+            form = config.form + (" + static" if config.static else "")
+            parts.insert(0, f"{type(self.model).__name__}, {form}, dim {config.dim}")
+        return " + ".join(parts)
+
+    @property
+    def ranked(self) -> Scorer:
+        """The scorer that evaluation ranks by: the model itself where it is alone, since its queries are faster."""
+        return self.model if self.model is not None and self.history is None else self
 
     @property
     def slots(self) -> str:
