@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.cli import options as opt
-from recollect.cli.rendering import byte_progress, check_place, console, plain, print_json, print_pairs, print_rows
+from recollect.cli.rendering import byte_progress, check_place, console, plain, print_json, print_line, print_pairs, print_rows
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def data_fetch(
     if rows or as_json:
         print_rows(rows, as_json)
     else:
-        typer.echo(f"{', '.join(names)}: nothing to fetch")
+        print_line(f"{', '.join(names)}: nothing to fetch")
 
 
 @app.command("build")
@@ -161,7 +161,7 @@ def data_build(
         return
     print_pairs(about)
     parts = {"facts": len(graph.facts), "duplicates": graph.duplicates, **graph.dropped}
-    typer.echo(f"{about['rows']:,} rows = " + " + ".join(f"{count:,} {what}" for what, count in parts.items()))
+    print_line(f"{about['rows']:,} rows = " + " + ".join(f"{count:,} {what}" for what, count in parts.items()))
 
 
 def build_graph(sources: list[str], recipe: EventRecipe, out: Path, force: bool) -> EpisodicGraph:
@@ -220,7 +220,7 @@ def data_export(
     if as_json:
         print_json(about)
     else:
-        typer.echo(f"{out}: {len(graph.facts):,} facts as {format}")
+        print_line(f"{out}: {len(graph.facts):,} facts as {format}")
 
 
 @app.command("formats")
