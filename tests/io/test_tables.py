@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from recollect import UserError, read, split_randomly
+from recollect import DataWarning, UserError, read, split_randomly
 
 ROWS = [("Turkey", "Fight", "Syria", "2014-12-25"), ("Iran", "Consult", "China", "2014-12-26")]
 
@@ -63,7 +63,7 @@ def test_published_files_have_no_header_and_no_quoting(tmp_path):
 
 def test_quoted_csv_may_have_commas_quotes_and_newlines(tmp_path):
     text = 's,p,o,t\n"a, b","say ""x""","line\nbreak",2014\n"",p,o,2015\n'
-    assert labelled(read(write(tmp_path / "a.csv", text))) == {
+    assert labelled(read(write(tmp_path / "a.csv", text), allow_empty=True)) == {
         ("a, b", 'say "x"', "line\nbreak", "2014"),
         ("", "p", "o", "2015"),
     }
@@ -189,10 +189,10 @@ def test_ids_do_not_depend_on_the_order_of_rows():
 def test_odd_labels_are_read_as_they_are(tmp_path):
     odd = ["", " ", "\t", "a\nb", "ünï", "🦜", "'", '"', "NA", "null", "nan", "0", "é", string.printable]
     frame = pl.DataFrame({"s": odd, "p": "r", "o": odd[::-1], "t": 0})
-    graph = read(frame)
+    graph = read(frame, allow_empty=True)
     assert set(graph.entities.labels) == set(odd)
     frame.write_csv(tmp_path / "odd.csv")
-    assert read(tmp_path / "odd.csv").fingerprint == graph.fingerprint
+    assert read(tmp_path / "odd.csv", allow_empty=True).fingerprint == graph.fingerprint
 
 
 HEADER = "subject,predicate,object,time\n"
@@ -227,6 +227,11 @@ ERRORS = {
         "s,p,o,start,end\na,b,c,,0001-01-01\n",
         r"line 2: cannot read '0001-01-01' as the end",
     ),
+    "empty subject": (HEADER + "a,b,c,2014\n\n,b,c,2014\n", r"bad\.csv, line 4: the subject is empty; .*allow_empty=True"),
+    "empty predicate": (HEADER + 'a,"",c,2014\n', r"bad\.csv, line 2: the predicate is empty"),
+    "empty object": ("a\tb\t\t2014\n", r"bad\.csv, line 1: the object is empty"),
+    "too many columns": ("s,p,o,t" + ",x" * 20_000, r"line 1: 20,004 columns; wanted at most 10,000"),
+    "a long first line": ("x" * 5_000_000, r"line 1: more than 4,194,304 characters"),
     "not UTF-8, old line ends": (b"s,p,o,t\ra,b,c,1\r\xe9,b,c,2\r", r"line 3: not UTF-8"),
 }
 
@@ -365,9 +370,72 @@ def test_durations_and_periods_are_refused():
         read(pl.scan_csv("nowhere.csv"))
 
 
+def test_an_empty_cell_is_a_label_if_that_is_allowed(tmp_path, run):
+    path = write(tmp_path / "a.csv", "s,p,o,t\n,b,c,2014\na,b,c,2015\n")
+    assert read(path, allow_empty=True).entities.labels == ("", "a", "c")
+    code, _, err = run("data", "show", path)
+    assert (code, "a.csv, line 2: the subject is empty" in err) == (2, True)
+    assert run("data", "export", path, "--allow-empty", "--out", tmp_path / "graph")[0] == 0
+    assert read(tmp_path / "graph").entities.labels == ("", "a", "c")
+
+
+def test_a_null_is_no_label_even_if_empty_cells_are():
+    with pytest.raises(UserError, match="row 1 of the table: no object"):
+        read(pl.DataFrame({"s": ["a"], "p": ["b"], "o": [None], "t": [1]}), allow_empty=True)
+
+
+@pytest.mark.parametrize("weight", ["1e39", "inf", "1e400", "nan", "-1"])
+def test_a_weight_that_float32_cannot_hold_is_refused(tmp_path, weight):
+    path = write(tmp_path / "a.csv", f"s,p,o,t,w\na,b,c,2014,3e38\na,b,d,2014,{weight}\n")
+    with pytest.raises(UserError, match=rf"a\.csv, line 3: cannot read '{weight}' as a weight; wanted .* to 3\.4e\+38"):
+        read(path, columns={"weight": "w"})
+
+
+def test_weights_that_add_up_to_more_than_float32_holds_are_refused(tmp_path):
+    path = write(tmp_path / "a.csv", "s,p,o,t,w\na,b,d,2014,1\na,b,c,2014,3e38\na,b,c,2014,3e38\n")
+    with pytest.raises(UserError, match=r"a\.csv, line 3: the weights of this fact add up to more than 3\.4e\+38"):
+        read(path, columns={"weight": "w"})
+
+
+def dated(path, strays, hour=""):
+    """Write 300 facts of 2014, and one of each stray date after them."""
+    dates = [f"2014-{i % 12 + 1:02d}-{i % 28 + 1:02d}{hour}" for i in range(300)] + strays
+    return write(path, "s,p,o,t\n" + "".join(f"a{i},b,c,{date}\n" for i, date in enumerate(dates)))
+
+
+def test_stray_dates_are_read_with_a_warning_that_names_their_rows(tmp_path):
+    path = dated(tmp_path / "a.csv", ["0001-01-01", "9999-12-31"])
+    with pytest.warns(DataWarning) as caught:
+        graph = read(path)
+    assert len(graph.times) == 3_652_059
+    assert str(caught[0].message) == (
+        f"{path}, line 302 (0001-01-01); {path}, line 303 (9999-12-31): far from all other times, so that the time "
+        "axis has 3,652,059 steps of one day, where the others span 362; correct them if they are wrong"
+    )
+
+
+def test_an_axis_too_long_to_read_is_refused_after_the_rows_are_named(tmp_path):
+    path = dated(tmp_path / "a.csv", ["0001-01-01T01", "9999-12-31T01"], hour="T05")
+    with pytest.warns(DataWarning, match="line 302"), pytest.raises(UserError, match="the times span"):
+        read(path)
+
+
+@pytest.mark.parametrize("strays", [[], ["2015-06-01", "2010-01-01"], ["1914-01-01"] * 50])
+def test_dates_that_are_near_or_many_give_no_warning(tmp_path, strays):
+    assert read(dated(tmp_path / "a.csv", strays)).times.size > 300
+
+
+def test_the_command_line_prints_the_warning_as_one_line(tmp_path, run):
+    code, _, err = run("data", "show", dated(tmp_path / "a.csv", ["0101-01-01"]))
+    assert code == 0
+    assert err.startswith("warning: ")
+    assert err.count("\n") == 1
+    assert "line 302 (0101-01-01): far from all other times" in err
+
+
 def test_clashing_values_and_negative_weights_are_refused():
     frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "t": 1, "ok": [True, False]})
     with pytest.raises(UserError, match="row 2 of the table: this fact is True in one row and False in another"):
         read(frame, columns={"value": "ok"})
-    with pytest.raises(UserError, match="row 1 of the table: cannot read '-1' as a weight; wanted a number from 0"):
+    with pytest.raises(UserError, match="row 1 of the table: cannot read '-1' as a weight; wanted a number from 0 to"):
         read(frame.with_columns(w=-1), columns={"weight": "w"})

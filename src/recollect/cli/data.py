@@ -51,6 +51,7 @@ def data_show(
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     inclusive_end: opt.InclusiveEnd = False,
+    allow_empty: opt.AllowEmpty = False,
     figure: Annotated[Path | None, typer.Option(help="Save a figure here (.png, .svg, .pdf).")] = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -63,7 +64,7 @@ def data_show(
 
     if figure is not None:
         check_figure(figure)
-    graph = opt.load_graph(data, columns, grain, inclusive_end)
+    graph = opt.load_graph(data, columns, grain, inclusive_end, allow_empty)
     about = describe(graph)
     if figure is not None:
         graph_overview(about, figure)
@@ -200,6 +201,7 @@ def data_export(
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     inclusive_end: opt.InclusiveEnd = False,
+    allow_empty: opt.AllowEmpty = False,
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -212,7 +214,7 @@ def data_export(
 
     check_format(format)
     check_graph_place(out, force)
-    graph = opt.load_graph(data, columns, grain, inclusive_end)
+    graph = opt.load_graph(data, columns, grain, inclusive_end, allow_empty)
     if entities is not None:
         graph = most_frequent(graph, entities)
     write_graph(graph, out, format, overwrite=force)

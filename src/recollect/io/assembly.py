@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -10,12 +11,14 @@ import psutil
 import torch
 from torch import Tensor
 
-from recollect.errors import UserError
+from recollect.errors import DataWarning, UserError
 from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode, merge_equal
 from recollect.graph.times import TimeAxis, natural_grain, time_bin, time_key
 
 TIME_ROLES = ("time", "start", "end")
+STRETCH, MANY_TIMES, FEW = 100, 1000, 100  # a warning is due if at most 1 % and FEW rows do this to a long axis
+MAX_WEIGHT = torch.finfo(torch.float32).max
 FACT_BYTES = 150  # peak memory per fact while facts are encoded and merged
 _EXAMPLES = {"year": "2014", "month": "2014-03", "week": "2014-W10", "day": "2014-03-05", "hour": "2014-03-05T13"}
 _BOOLEANS = {
@@ -61,10 +64,21 @@ def assemble(
             _refuse_overlap(encode(facts, sizes), rows, table, earlier)
         merged, position = merge_equal(facts, sizes)
         _refuse_contradictions(facts, merged, position, rows, table)
+        _refuse_infinite_sums(merged, position, rows, table)
         duplicates += len(facts) - len(merged)
         splits[split] = merged
     rows_read = {split: table.frame.height for split, table in tables.items()}
     return EpisodicGraph(entities, predicates, axis, splits, name, duplicates, rows_read)
+
+
+def check_memory(facts: int, name: str) -> None:
+    """Raise UserError if there is not enough free memory for so many facts of a table."""
+    needed, free = facts * FACT_BYTES, psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"{name}: its rows are {facts:,} facts, which need {needed:,} bytes, and {free:,} are free; "
+            "use a coarser grain, or read a part of it"
+        )
 
 
 def first_true(mask: pl.Series) -> int:
@@ -102,8 +116,43 @@ def _times(
         schema={"label": pl.String, "bin": pl.Int64, "last_bin": pl.Int64, "key": pl.Int64},
     )
     bins = {split: _row_bins(table, parsed, grain) for split, table in tables.items()}
+    _warn_of_stray_times(tables, bins, grain)
     known = pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).drop_nulls()
     return bins, TimeAxis.spanning(grain, known.unique().to_list(), steps=parsed["bin"].drop_nulls().to_list())
+
+
+def _warn_of_stray_times(tables: Mapping[str, Table], bins: Mapping[str, pl.DataFrame], grain: str) -> None:
+    """Warn of the few rows whose times make the axis STRETCH times as long, and say where they are."""
+    parts = [
+        frame.select(pl.col(column).alias("bin"), pl.lit(split).alias("split"), pl.int_range(pl.len()).alias("row"))
+        for split, frame in bins.items()
+        for column in ("first", "last")
+    ]
+    times = pl.concat(parts).drop_nulls().unique().sort("bin", "split", "row")
+    few = min(FEW, max(2, len(times) // 100))
+    if len(times) <= 10 * few:
+        return
+    ends = times["bin"].to_numpy()
+    lows, highs = ends[: few + 1], ends[-few - 1 :]  # without i of the lowest and few − i of the highest times
+    densest = int((highs - lows).argmin())
+    low, high = int(lows[densest]), int(highs[densest])
+    width, whole = high - low + 1, int(ends[-1] - ends[0]) + 1
+    if whole < MANY_TIMES or whole < STRETCH * width:
+        return
+    is_near = pl.col("bin").is_between(low - width, high + width)
+    strays = times.filter(~is_near).unique(["split", "row"]).sort("split", "row")
+    near = times.filter(is_near)["bin"].to_numpy()
+    named = [
+        f"{tables[split].where(row + 1)} ({TimeAxis(grain, number, 1).label(0)})"
+        for number, split, row in strays.head(3).iter_rows()
+    ]
+    others = f", and {len(strays) - len(named):,} more rows" if len(strays) > len(named) else ""
+    warnings.warn(
+        f"{'; '.join(named)}{others}: far from all other times, so that the time axis has {whole:,} steps of one "
+        f"{grain}, where the others span {near[-1] - near[0] + 1:,}; correct them if they are wrong",
+        DataWarning,
+        stacklevel=2,
+    )
 
 
 def _row_bins(table: Table, parsed: pl.DataFrame, grain: str) -> pl.DataFrame:
@@ -170,12 +219,7 @@ def _expand(
     first = ids["first"].to_torch()
     stop = torch.maximum(first, ids["last"].to_torch()) + 1
     total = int((stop - first).sum())
-    needed, free = total * FACT_BYTES, psutil.virtual_memory().available
-    if needed > free:
-        raise UserError(
-            f"{table.name}: the rows expand to {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
-            "use a coarser grain"
-        )
+    check_memory(total, table.name)
     facts = Facts.from_columns(
         entities.ids(table.frame["subject"]),
         predicates.ids(table.frame["predicate"]),
@@ -199,9 +243,9 @@ def _weights(table: Table) -> Tensor | None:
     """Parse the weight column, finite and ≥ 0: (rows,) float32; None if there is none."""
     if "weight" not in table.frame.columns:
         return None
-    numbers = table.frame["weight"].cast(pl.Float64, strict=False)
+    numbers = table.frame["weight"].cast(pl.Float64, strict=False).cast(pl.Float32, strict=False)
     parsed = pl.select(pl.when(numbers.is_finite() & (numbers >= 0)).then(numbers)).to_series()
-    return _refuse_nulls(table, "weight", parsed, "a number from 0").cast(pl.Float32).to_torch()
+    return _refuse_nulls(table, "weight", parsed, f"a number from 0 to {MAX_WEIGHT:.1e}").to_torch()
 
 
 def _refuse_nulls(table: Table, role: str, parsed: pl.Series, wanted: str) -> pl.Series:
@@ -218,6 +262,15 @@ def _refuse_contradictions(facts: Facts, merged: Facts, position: Tensor, rows: 
     if clash.any():
         row = int(rows[clash.nonzero()[0, 0]])
         raise UserError(f"{table.where(row)}: this fact is True in one row and False in another; keep one of them")
+
+
+def _refuse_infinite_sums(merged: Facts, position: Tensor, rows: Tensor, table: Table) -> None:
+    """Raise UserError for the first fact merged[position] whose weights add up to more than a float32 holds."""
+    if merged.weight is not None and not merged.weight.isfinite().all():
+        row = int(rows[(~merged.weight.isfinite()[position]).nonzero()[0, 0]])
+        raise UserError(
+            f"{table.where(row)}: the weights of this fact add up to more than {MAX_WEIGHT:.1e}; use smaller ones"
+        )
 
 
 def _refuse_overlap(codes: Tensor, rows: Tensor, table: Table, earlier: Mapping[str, Tensor]) -> None:
