@@ -227,7 +227,10 @@ ERRORS = {
         "s,p,o,start,end\na,b,c,,0001-01-01\n",
         r"line 2: cannot read '0001-01-01' as the end",
     ),
-    "empty subject": (HEADER + "a,b,c,2014\n\n,b,c,2014\n", r"bad\.csv, line 4: the subject is empty; .*allow_empty=True"),
+    "empty subject": (
+        HEADER + "a,b,c,2014\n\n,b,c,2014\n",
+        r"bad\.csv, line 4: the subject is empty; .*allow_empty=True",
+    ),
     "empty predicate": (HEADER + 'a,"",c,2014\n', r"bad\.csv, line 2: the predicate is empty"),
     "empty object": ("a\tb\t\t2014\n", r"bad\.csv, line 1: the object is empty"),
     "too many columns": ("s,p,o,t" + ",x" * 20_000, r"line 1: 20,004 columns; wanted at most 10,000"),

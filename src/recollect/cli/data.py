@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.cli import options as opt
-from recollect.cli.rendering import byte_progress, check_place, console, plain, print_json, print_line, print_pairs, print_rows
+from recollect.cli.rendering import (
+    byte_progress,
+    check_place,
+    console,
+    plain,
+    print_json,
+    print_line,
+    print_pairs,
+    print_rows,
+)
 from recollect.errors import UserError
 
 if TYPE_CHECKING:

@@ -312,7 +312,6 @@ def _check_widths(text: _DelimitedText, width: int) -> None:
             )
 
 
-
 def _select(table: pa.Table, positions: Mapping[str, int], name: str, where: Callable[[int], str]) -> Table:
     """Return the columns at the given positions as strings, named by role; `where` locates a row, counted from 1."""
     if table.num_rows == 0:
