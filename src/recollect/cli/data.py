@@ -104,6 +104,9 @@ def print_description(graph: EpisodicGraph, about: dict[str, Any]) -> None:
 @app.command("fetch")
 def data_fetch(
     names: Annotated[list[str], typer.Argument(help="Datasets.")],
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Download files without a known checksum too; their rows are counted.")
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Download the files of datasets into the cache, unless they are there; an interrupted download continues.
@@ -113,7 +116,7 @@ def data_fetch(
     from recollect.io.datasets import find_dataset
 
     entries = {name: find_dataset(name) for name in names}
-    rows = [row for name, entry in entries.items() for row in _fetch(name, entry)]
+    rows = [row for name, entry in entries.items() for row in _fetch(name, entry, unverified)]
     if rows or as_json:
         print_rows(rows, as_json)
     else:
@@ -245,7 +248,7 @@ def data_formats(as_json: opt.Json = False) -> None:
     print_rows([{"format": name, "extras": each.extras} for name, each in FORMATS.items()], as_json)
 
 
-def _fetch(name: str, entry: Dataset) -> list[dict[str, Any]]:
+def _fetch(name: str, entry: Dataset, unverified: bool) -> list[dict[str, Any]]:
     """Download the missing files of a dataset with a progress bar; return one row of the printed table per file."""
     from recollect.io.datasets.download import fetch
 
@@ -253,10 +256,8 @@ def _fetch(name: str, entry: Dataset) -> list[dict[str, Any]]:
     with byte_progress() as (bar, task):
         for file in entry.files.values():
             bar.update(task, description=plain(file.path))
-            path = fetch(file, lambda done, total: bar.update(task, completed=done, total=total))
-            rows.append(
-                {"dataset": name, "file": file.path, "path": str(path), "checked": "sha1" if file.sha1 else "rows"}
-            )
+            path = fetch(file, lambda done, total: bar.update(task, completed=done, total=total), unverified=unverified)
+            rows.append({"dataset": name, "file": file.path, "path": str(path), "checked": file.checked_by})
     return rows
 
 
@@ -270,7 +271,10 @@ def _entry(entry: Dataset) -> dict[str, Any]:
         "rows": dict(entry.rows),
         "licence": entry.licence,
         "source": entry.source,
-        "files": [{"path": file.path, "url": file.url, "sha1": file.sha1} for file in entry.files.values()],
+        "files": [
+            {"path": file.path, "url": file.url, "sha256": file.sha256, "sha1": file.sha1}
+            for file in entry.files.values()
+        ],
         "views": list(VIEWS),
         "here": _availability(entry),
     }
