@@ -59,7 +59,7 @@ def assemble(
     duplicates = 0
     for split, table in tables.items():
         facts, rows = _expand(table, bins[split], entities, predicates, axis)
-        if disjoint:
+        if disjoint and splits:
             earlier = {tables[other].name: encode(known, sizes) for other, known in splits.items()}
             _refuse_overlap(encode(facts, sizes), rows, table, earlier)
         merged, position = merge_equal(facts, sizes)
@@ -71,14 +71,11 @@ def assemble(
     return EpisodicGraph(entities, predicates, axis, splits, name, duplicates, rows_read)
 
 
-def check_memory(facts: int, name: str) -> None:
-    """Raise UserError if there is not enough free memory for so many facts of a table."""
-    needed, free = facts * FACT_BYTES, psutil.virtual_memory().available
+def check_memory(count: int, bytes_each: int, what: str) -> None:
+    """Raise UserError if there is not enough free memory for `count` rows or facts; `what` says where they are."""
+    needed, free = count * bytes_each, psutil.virtual_memory().available
     if needed > free:
-        raise UserError(
-            f"{name}: its rows are {facts:,} facts, which need {needed:,} bytes, and {free:,} are free; "
-            "use a coarser grain, or read a part of it"
-        )
+        raise UserError(f"{what} {count:,}, which need {needed:,} bytes, and {free:,} are free; give a smaller table")
 
 
 def first_true(mask: pl.Series) -> int:
@@ -123,33 +120,33 @@ def _times(
 
 def _warn_of_stray_times(tables: Mapping[str, Table], bins: Mapping[str, pl.DataFrame], grain: str) -> None:
     """Warn of the few rows whose times make the axis STRETCH times as long, and say where they are."""
-    parts = [
-        frame.select(pl.col(column).alias("bin"), pl.lit(split).alias("split"), pl.int_range(pl.len()).alias("row"))
-        for split, frame in bins.items()
-        for column in ("first", "last")
-    ]
-    times = pl.concat(parts).drop_nulls().unique().sort("bin", "split", "row")
+    is_point = any("time" in table.frame.columns for table in tables.values())
+    columns = ["first"] if is_point else ["first", "last"]
+    times = pl.concat([frame[column] for frame in bins.values() for column in columns]).drop_nulls()
     few = min(FEW, max(2, len(times) // 100))
     if len(times) <= 10 * few:
         return
-    ends = times["bin"].to_numpy()
-    lows, highs = ends[: few + 1], ends[-few - 1 :]  # without i of the lowest and few − i of the highest times
-    densest = int((highs - lows).argmin())
+    lows, highs = (ends.sort().to_numpy() for ends in (times.bottom_k(few + 1), times.top_k(few + 1)))
+    whole = int(highs[-1] - lows[0]) + 1
+    densest = int((highs - lows).argmin())  # without so many of the lowest times and few − densest of the highest
     low, high = int(lows[densest]), int(highs[densest])
-    width, whole = high - low + 1, int(ends[-1] - ends[0]) + 1
+    width = high - low + 1
     if whole < MANY_TIMES or whole < STRETCH * width:
         return
-    is_near = pl.col("bin").is_between(low - width, high + width)
-    strays = times.filter(~is_near).unique(["split", "row"]).sort("split", "row")
-    near = times.filter(is_near)["bin"].to_numpy()
-    named = [
-        f"{tables[split].where(row + 1)} ({TimeAxis(grain, number, 1).label(0)})"
-        for number, split, row in strays.head(3).iter_rows()
-    ]
-    others = f", and {len(strays) - len(named):,} more rows" if len(strays) > len(named) else ""
+    is_near = pl.all_horizontal(pl.col(columns).is_between(low - width, high + width).fill_null(True))
+    strays: list[str] = []
+    for split, frame in bins.items():
+        far = frame.with_row_index("row", offset=1).filter(~is_near)
+        for row, *ends in far.select("row", *columns).iter_rows():
+            outlier = max((end for end in ends if end is not None), key=lambda end: abs(end - low))
+            strays.append(
+                f"{tables[split].where(row) if len(strays) < 3 else row} ({TimeAxis(grain, outlier, 1).label(0)})"
+            )
+    near = times.filter(times.is_between(low - width, high + width))
+    others = f", and {len(strays) - 3:,} more rows" if len(strays) > 3 else ""
     warnings.warn(
-        f"{'; '.join(named)}{others}: far from all other times, so that the time axis has {whole:,} steps of one "
-        f"{grain}, where the others span {near[-1] - near[0] + 1:,}; correct them if they are wrong",
+        f"{'; '.join(strays[:3])}{others}: far from all other times, so that the time axis has {whole:,} steps of one "
+        f"{grain}, where the others span {near.max() - near.min() + 1:,}; correct them if they are wrong",
         DataWarning,
         stacklevel=2,
     )
@@ -180,7 +177,8 @@ def _look_up(frame: pl.DataFrame, role: str, column: str, parsed: pl.DataFrame) 
     """Return a column of `parsed` for the labels of a role, null for labels that are not there: (rows,)."""
     if role not in frame.columns:
         return pl.Series([None] * frame.height, dtype=pl.Int64)
-    return frame.select(label=role).join(parsed, on="label", how="left", maintain_order="left")[column]
+    values = parsed.select("label", column)
+    return frame.select(label=role).join(values, on="label", how="left", maintain_order="left")[column]
 
 
 def _refuse_unreadable(table: Table, role: str, unreadable: pl.Series, grain: str) -> None:
@@ -219,7 +217,7 @@ def _expand(
     first = ids["first"].to_torch()
     stop = torch.maximum(first, ids["last"].to_torch()) + 1
     total = int((stop - first).sum())
-    check_memory(total, table.name)
+    check_memory(total, FACT_BYTES, f"{table.name}: at this grain the number of facts is")
     facts = Facts.from_columns(
         entities.ids(table.frame["subject"]),
         predicates.ids(table.frame["predicate"]),
@@ -227,6 +225,8 @@ def _expand(
         first,
     )
     facts = replace(facts, value=_values(table), weight=_weights(table))
+    if total == len(facts):  # no interval covers more than one time
+        return facts, torch.arange(1, total + 1)
     row, time = expand_ranges(first, stop)
     return facts[row].with_slot("t", time), row + 1
 

@@ -30,7 +30,9 @@ Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or any obj
 
 _SAMPLE_BYTES = 1 << 16  # read to guess encoding and delimiter
 _SAMPLE_LINES = 12
+_ROW_BYTES = 400  # peak memory per row of a Parquet file, which may be packed into less than a bit
 MAX_COLUMNS = 10_000  # of a text file: a table of facts has a few, and parsers need memory for each
+_BLOCK_BYTES = 1 << 22  # parsed at a time; a row is shorter
 _MAX_LINE = 1 << 22  # characters of a line, where lines are read one by one
 _LINE_END = re.compile("\r\n|\n|\r")
 _BYTE_LINE_END = re.compile(b"\r\n|\n|\r")
@@ -170,9 +172,9 @@ def _read_parquet(path: Path, given: Given, static: bool) -> Table:
             for name in chosen.values():
                 if names.count(name) > 1:
                     raise UserError(f"{path}: two columns called {name!r}; rename one")
-            check_memory(file.metadata.num_rows, str(path))
+            check_memory(file.metadata.num_rows, _ROW_BYTES, f"{path}: the number of rows is")
             table = file.read(columns=list(chosen.values()))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:  # UnicodeError: the name of a column
         raise UserError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
     found = {role: table.column_names.index(name) for role, name in chosen.items()}
     return _select(table, found, str(path), lambda row: f"{path}, row {row}")
@@ -292,7 +294,7 @@ def _parse_columns(text: _DelimitedText, positions: list[int]) -> pa.Table:
         return pyarrow.csv.read_csv(
             file,
             pyarrow.csv.ReadOptions(
-                autogenerate_column_names=True, encoding=text.encoding.removesuffix("-sig"), block_size=1 << 24
+                autogenerate_column_names=True, encoding=text.encoding.removesuffix("-sig"), block_size=_BLOCK_BYTES
             ),
             pyarrow.csv.ParseOptions(
                 delimiter=text.delimiter, quote_char='"' if has_quotes else False, newlines_in_values=has_quotes
