@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import random
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -100,7 +101,7 @@ def table_text(draw: random.Random, rows: int) -> bytes:
     header, delimiter, end = draw.choice(HEADERS), draw.choice(",,\t\t;|"), draw.choice(ENDS[:3])
     width = header.count(",") + 1 if header else draw.choice((3, 4, 4, 5, 6))
     oddity = draw.choice((0.0, 0.0, 0.01, 0.3))
-    dates = draw.sample(DATES, k=2) + ["2014-03-05", "2015-01-01"]
+    dates = [*draw.sample(DATES, k=2), "2014-03-05", "2015-01-01"]
     lines = [header.replace(",", delimiter)] if header else []
     for i in range(rows):
         cells = [f"e{i % 7}", f"p{i % 3}", f"e{i % 5}", "2014-01-01", "2014-02-01", "true", "x"][:width]
@@ -305,12 +306,10 @@ _EXPORTS: list[dict[str, bytes]] = []
 def _exported() -> list[dict[str, bytes]]:
     """Return the files of a small graph in every format."""
     if not _EXPORTS:
-        import tempfile
-
         graph = dataset("world", countries=4, years=1)
-        for format in ("parquet", "tsv", "nquads", "rdf-star", "ids"):
+        for each in ("parquet", "tsv", "nquads", "rdf-star", "ids"):
             with tempfile.TemporaryDirectory() as place:
                 folder = Path(place) / "graph"
-                write_graph(graph, folder, format)
+                write_graph(graph, folder, each)
                 _EXPORTS.append({path.name: path.read_bytes() for path in folder.iterdir()})
     return _EXPORTS

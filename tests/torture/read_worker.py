@@ -1,8 +1,8 @@
-"""Read inputs by number, one after another, and report what came of each: python -m torture.read_worker FIRST STOP REPORT.
+"""Read inputs by number and report what came of each: python -m torture.read_worker FIRST STOP REPORT.
 
 One line of JSON per input: its number, kind and size, what came out, seconds, and the peak of memory in bytes above
-what the process used before, after freed memory was given back. The number of an input is written before it is read, so that the parent
-knows which one killed the process.
+what the process used before, after freed memory was given back. The number of an input is written before it is read,
+so that the parent knows which one killed the process.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ def outcome(source: Path, options: dict) -> tuple[str, int]:
 
 def main() -> None:
     first, stop, report = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    from torture.read_inputs import make_input
-
     from recollect.errors import DataWarning
+    from torture.read_inputs import make_input
 
     warnings.simplefilter("ignore", DataWarning)
     make_input(11)  # the exported graphs

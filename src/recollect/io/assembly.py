@@ -142,11 +142,11 @@ def _warn_of_stray_times(tables: Mapping[str, Table], bins: Mapping[str, pl.Data
             strays.append(
                 f"{tables[split].where(row) if len(strays) < 3 else row} ({TimeAxis(grain, outlier, 1).label(0)})"
             )
-    near = times.filter(times.is_between(low - width, high + width))
+    near = times.filter(times.is_between(low - width, high + width)).to_numpy()
     others = f", and {len(strays) - 3:,} more rows" if len(strays) > 3 else ""
     warnings.warn(
         f"{'; '.join(strays[:3])}{others}: far from all other times, so that the time axis has {whole:,} steps of one "
-        f"{grain}, where the others span {near.max() - near.min() + 1:,}; correct them if they are wrong",
+        f"{grain}, where the others span {int(near.max() - near.min()) + 1:,}; correct them if they are wrong",
         DataWarning,
         stacklevel=2,
     )
