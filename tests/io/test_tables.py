@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import string
 from datetime import date, datetime
+from types import SimpleNamespace
 
 import pandas as pd
 import polars as pl
@@ -174,6 +175,21 @@ def test_a_folder_of_split_files_is_one_graph(tmp_path):
 def test_parquet_files_are_read(tmp_path):
     pl.DataFrame(ROWS, schema=["s", "p", "o", "t"], orient="row").write_parquet(tmp_path / "a.parquet")
     assert labelled(read(tmp_path / "a.parquet")) == set(ROWS)
+
+
+def test_a_parquet_file_whose_column_names_are_not_text_is_refused(tmp_path):
+    pl.DataFrame(ROWS, schema=["s", "p", "o", "wxyz"], orient="row").write_parquet(tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content.replace(b"wxyz", b"\x80xyz"))
+    with pytest.raises(UserError, match=r"a\.parquet: not a readable Parquet file \('utf-8' codec can't decode"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_parquet_file_of_more_rows_than_memory_holds_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    pl.DataFrame(ROWS * 500, schema=["s", "p", "o", "t"], orient="row").write_parquet(tmp_path / "a.parquet")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=300_000))
+    with pytest.raises(UserError, match=r"a\.parquet: the number of rows is 1,000, which need 400,000 bytes"):
+        read(tmp_path / "a.parquet")
 
 
 def test_ids_do_not_depend_on_the_order_of_rows():

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 import psutil
 import torch
@@ -114,8 +115,13 @@ def _times(
     )
     bins = {split: _row_bins(table, parsed, grain) for split, table in tables.items()}
     _warn_of_stray_times(tables, bins, grain)
-    known = pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).drop_nulls()
-    return bins, TimeAxis.spanning(grain, known.unique().to_list(), steps=parsed["bin"].drop_nulls().to_list())
+    known = (
+        pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).drop_nulls().to_numpy()
+    )
+    ends = [int(known.min()), int(known.max())]
+    starts = parsed["bin"].drop_nulls().to_numpy()
+    step = int(np.gcd.reduce((starts if len(starts) else known) - ends[0]))  # of ordinals
+    return bins, TimeAxis.spanning(grain, ends, steps=[ends[0] + step])
 
 
 def _warn_of_stray_times(tables: Mapping[str, Table], bins: Mapping[str, pl.DataFrame], grain: str) -> None:
