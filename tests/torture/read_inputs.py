@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -74,6 +75,37 @@ class Input:
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
         return folder / self.target
+
+
+@dataclass(frozen=True)
+class Large:
+    """A large file of rows made by a function of their number, and how many distinct labels and times it has."""
+
+    row: Callable[[int], str]
+    rows: int
+    distinct: int
+    packed: bool = False  # as Parquet
+
+    def write(self, folder: Path) -> Path:
+        """Write the file and return its path."""
+        path = folder / "large.csv"
+        with path.open("w") as file:
+            file.write("s,p,o,t\n")
+            file.writelines(self.row(i) + "\n" for i in range(self.rows))
+        if not self.packed:
+            return path
+        pl.read_csv(path).write_parquet(path.with_suffix(".parquet"))
+        return path.with_suffix(".parquet")
+
+
+LARGE = {
+    "usual": Large(
+        lambda i: f"Member {i * 7919 % 9973},Make a statement,State {i % 97},2014-{i % 12 + 1:02d}", 10**6, 10_100
+    ),
+    "distinct labels": Large(lambda i: f"e{i},p{i % 9},o{i},{2000 + i % 9}", 500_000, 1_000_000),
+    "distinct times": Large(lambda i: f"a,b,c,{i}", 500_000, 500_000),
+    "equal rows, packed": Large(lambda i: "a,b,c,2014", 10**6, 4, packed=True),
+}
 
 
 def make_input(number: int) -> Input:
@@ -207,8 +239,10 @@ def packed(draw: random.Random) -> tuple[dict[str, bytes], str]:
     text = table_text(draw, 30)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as opened:
-        opened.writestr("a.csv", text)
-    content = draw.choice((gzip.compress(text), bz2.compress(text), archive.getvalue(), gzip.compress(bytes(5 << 20))))
+        opened.writestr(zipfile.ZipInfo("a.csv"), text)
+    content = draw.choice(
+        (gzip.compress(text, mtime=0), bz2.compress(text), archive.getvalue(), gzip.compress(bytes(5 << 20), mtime=0))
+    )
     name = draw.choice((*TEXT_NAMES, "a.csv.zst", "a.csv.lz4", "a.parquet", "a.zip"))
     return {name: draw.choice((content, mutate(draw, content)))}, name
 

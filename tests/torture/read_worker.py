@@ -1,5 +1,7 @@
 """Read inputs by number and report what came of each: python -m torture.read_worker FIRST STOP REPORT.
 
+Or read one large file: python -m torture.read_worker large NAME REPORT.
+
 One line of JSON per input: its number, kind and size, what came out, seconds, and the peak of memory in bytes above
 what the process used before, after freed memory was given back. The number of an input is written before it is read,
 so that the parent knows which one killed the process.
@@ -11,14 +13,18 @@ import ctypes
 import faulthandler
 import gc
 import json
-import os
 import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pyarrow
+
+from recollect import EpisodicGraph, UserError, read
+from recollect.errors import DataWarning
+from torture.read_inputs import LARGE, make_input
 
 HANG_SECONDS = 120
 
@@ -42,8 +48,6 @@ def reset_peak() -> int:
 
 def outcome(source: Path, options: dict) -> tuple[str, int]:
     """Return "graph", "UserError" or the name of another exception, and how many facts the rows expanded to."""
-    from recollect import EpisodicGraph, UserError, read
-
     try:
         graph = read(source, **options)
     except UserError as error:
@@ -55,33 +59,43 @@ def outcome(source: Path, options: dict) -> tuple[str, int]:
     return "graph", len(graph.facts) + graph.duplicates
 
 
-def main() -> None:
-    first, stop, report = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    from recollect.errors import DataWarning
-    from torture.read_inputs import make_input
+def measured(source: Path, options: dict) -> dict[str, Any]:
+    """Return what came of reading a file, in how many seconds, and at what peak of memory."""
+    before = reset_peak()
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    start = time.perf_counter()
+    result, facts = outcome(source, options)
+    seconds = time.perf_counter() - start
+    faulthandler.cancel_dump_traceback_later()
+    return {"result": result, "facts": facts, "seconds": seconds, "peak": memory("VmHWM") - before}
 
-    warnings.simplefilter("ignore", DataWarning)
-    make_input(11)  # the exported graphs
-    with tempfile.TemporaryDirectory() as place:  # warm up: libraries that are loaded at the first read
-        outcome(make_input(2).write(Path(place)), {})
-    gc.freeze()  # what was imported is not searched for garbage
+
+def read_large(name: str, report: Path) -> None:
+    """Read a large file and report it."""
+    with tempfile.TemporaryDirectory() as place:
+        source = LARGE[name].write(Path(place))
+        row = {"kind": name, "size": source.stat().st_size} | measured(source, {})
+    report.write_text(json.dumps(row))
+
+
+def read_inputs(first: int, stop: int, report: Path) -> None:
+    """Read the inputs of these numbers and report every one."""
     with report.open("a", encoding="utf-8", buffering=1) as lines:
         for number in range(first, stop):
             lines.write(f'{{"started": {number}}}\n')
             made = make_input(number)
             with tempfile.TemporaryDirectory() as place:
-                source = made.write(Path(place))
-                before = reset_peak()
-                faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
-                start = time.perf_counter()
-                result, facts = outcome(source, made.options)
-                seconds = time.perf_counter() - start
-                faulthandler.cancel_dump_traceback_later()
-                peak = memory("VmHWM") - before
-            row = {"number": number, "kind": made.kind, "size": made.size, "result": result, "facts": facts}
-            lines.write(json.dumps(row | {"seconds": seconds, "peak": peak}) + "\n")
+                found = measured(made.write(Path(place)), made.options)
+            lines.write(json.dumps({"number": number, "kind": made.kind, "size": made.size} | found) + "\n")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("POLARS_MAX_THREADS", "2")
-    main()
+    warnings.simplefilter("ignore", DataWarning)
+    with tempfile.TemporaryDirectory() as warm:  # libraries are loaded at the first read
+        outcome(make_input(2).write(Path(warm)), {})
+    gc.freeze()  # what was imported is not searched for garbage
+    what, which, where = sys.argv[1:]
+    if what == "large":
+        read_large(which, Path(where))
+    else:
+        read_inputs(int(what), int(which), Path(where))
