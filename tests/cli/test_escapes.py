@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import recollect.cli
 from recollect import UserError, read
 from recollect.cli.rendering import plain, print_json, print_line
 from recollect.errors import escape_controls
@@ -53,6 +55,12 @@ def test_lines_and_json_are_escaped_on_every_stream(capsys):
     captured = capsys.readouterr()
     assert captured.err == "\\u001b[2Jx\n"
     assert captured.out == '{"label": "\\ud800\\u009b"}\n'
+
+
+def test_only_the_module_that_escapes_prints():
+    for module in Path(recollect.cli.__path__[0]).glob("*.py"):
+        if module.name != "rendering.py":
+            assert "typer.echo" not in module.read_text(encoding="utf-8"), module.name
 
 
 def test_markup_and_controls_are_escaped_together():

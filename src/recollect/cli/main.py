@@ -14,7 +14,7 @@ import typer
 import recollect
 from recollect.cli import ask, listing, train
 from recollect.cli.data import app as data_app
-from recollect.cli.rendering import console, plain
+from recollect.cli.rendering import console, plain, print_line
 from recollect.errors import DataWarning, UserError
 
 app = typer.Typer(
@@ -41,7 +41,7 @@ app.add_typer(data_app, name="data")
 def print_version(wanted: bool) -> None:
     """Print the version and exit."""
     if wanted:
-        typer.echo(recollect.__version__)
+        print_line(recollect.__version__)
         raise typer.Exit
 
 
