@@ -140,18 +140,17 @@ def _warn_of_stray_times(tables: Mapping[str, Table], bins: Mapping[str, pl.Data
     if whole < MANY_TIMES or whole < STRETCH * width:
         return
     is_near = pl.all_horizontal(pl.col(columns).is_between(low - width, high + width).fill_null(True))
-    strays: list[str] = []
+    strays: list[tuple[str, int, int]] = []  # split, row, bin
     for split, frame in bins.items():
         far = frame.with_row_index("row", offset=1).filter(~is_near)
         for row, *ends in far.select("row", *columns).iter_rows():
-            outlier = max((end for end in ends if end is not None), key=lambda end: abs(end - low))
-            strays.append(
-                f"{tables[split].where(row) if len(strays) < 3 else row} ({TimeAxis(grain, outlier, 1).label(0)})"
-            )
-    near = times.filter(times.is_between(low - width, high + width)).to_numpy()
+            farthest = max((end for end in ends if end is not None), key=lambda end: abs(end - low))
+            strays.append((split, row, farthest))
+    named = [f"{tables[split].where(row)} ({TimeAxis(grain, far, 1).label(0)})" for split, row, far in strays[:3]]
     others = f", and {len(strays) - 3:,} more rows" if len(strays) > 3 else ""
+    near = times.filter(times.is_between(low - width, high + width)).to_numpy()
     warnings.warn(
-        f"{'; '.join(strays[:3])}{others}: far from all other times, so that the time axis has {whole:,} steps of one "
+        f"{'; '.join(named)}{others}: far from all other times, so that the time axis has {whole:,} steps of one "
         f"{grain}, where the others span {int(near.max() - near.min()) + 1:,}; correct them if they are wrong",
         DataWarning,
         stacklevel=2,
