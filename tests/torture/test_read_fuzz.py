@@ -24,7 +24,7 @@ INPUTS, PROCESS_INPUTS = 1_600 * len(MAKERS), 5_200
 MAX_SECONDS = 30
 SPARE_BYTES, LABEL_BYTES, PARQUET_ROW_BYTES = 200_000_000, 500, 400  # as docs/data.md says
 TESTS = Path(__file__).parents[1]
-LONG = pytest.mark.skipif("RECOLLECT_TORTURE" not in os.environ, reason="takes minutes: make torture")
+LONG = pytest.mark.skipif(not os.environ.get("RECOLLECT_TORTURE"), reason="takes minutes: make torture")
 
 
 @pytest.mark.parametrize("kind", MAKERS)
