@@ -14,7 +14,8 @@ import recollect
 
 ALL = [
     *("MODELS", "RECIPES"),
-    *("EpisodicGraph", "Epoch", "Evaluation", "EventRecipe", "Facts", "Memory", "ModelConfig", "Recipe", "Step"),
+    *("DataWarning", "EpisodicGraph", "Epoch", "Evaluation", "EventRecipe", "Facts", "Memory", "ModelConfig"),
+    *("Recipe", "Step"),
     *("TimeAxis", "TrainingRun", "UserError", "Vocabulary"),
     *("aggregate", "current", "dataset", "ends", "load", "rare", "read", "read_events", "runs", "split_by_time"),
     *("split_randomly", "starts", "write_graph"),

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recollect.errors import UserError
+    from recollect.errors import DataWarning, UserError
     from recollect.evaluation.metrics import Evaluation
     from recollect.graph.episodes import aggregate, current, ends, rare, runs, split_by_time, split_randomly, starts
     from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MODELS",
     "RECIPES",
+    "DataWarning",
     "EpisodicGraph",
     "Epoch",
     "Evaluation",
@@ -57,7 +58,7 @@ __version__ = "0.1.0"
 # The modules above, imported when one of their names is first used: PyTorch takes a second to import, and
 # `recollect --help` does not need it.
 _NAMES_OF_MODULE = {
-    "errors": ["UserError"],
+    "errors": ["DataWarning", "UserError"],
     "evaluation.metrics": ["Evaluation"],
     "graph.episodes": ["aggregate", "current", "ends", "rare", "runs", "split_by_time", "split_randomly", "starts"],
     "graph.facts": ["EpisodicGraph", "Facts", "Vocabulary"],

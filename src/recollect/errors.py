@@ -1,14 +1,49 @@
-"""The one error a user ever sees: what was given, what was wanted, what to do."""
+"""The one error and the one warning a user ever sees, and how text from files is made safe to print."""
 
 import os
+import re
+import unicodedata
 from importlib import import_module
 from typing import Any
 
 _first_process: int | None = None  # the process that used recollect first
+_ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format, lone surrogate, line and paragraph separator
+_SUSPECT = re.compile("[^ -~]")  # all but printable ASCII
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escape_controls(text: str) -> str:
+    r"""Replace characters that steer a terminal or hide text by their JSON escapes: \\n, \\u001b, \\u202e.
+
+    >>> print(escape_controls("a\x1b[2J, \u202eb"))
+    a\u001b[2J, \u202eb
+    """
+    return _SUSPECT.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    """Return a character, or its JSON escape of one or two UTF-16 units if it is not to be printed."""
+    character = match[0]
+    if unicodedata.category(character) not in _ESCAPED:
+        return character
+    if character in _SHORT:
+        return _SHORT[character]
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 class UserError(ValueError):
     """Bad input, explained in one sentence; the command line prints it without a traceback."""
+
+    def __str__(self) -> str:
+        return escape_controls(super().__str__())
+
+
+class DataWarning(UserWarning):
+    """Input that is read but is probably not what was meant, explained in one sentence."""
+
+    def __str__(self) -> str:
+        return escape_controls(super().__str__())
 
 
 def check_process() -> None:

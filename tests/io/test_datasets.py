@@ -40,8 +40,9 @@ def test_every_entry_has_a_description_and_a_checksum():
         assert entry.licence
         assert entry.source
         for file in entry.files.values():
+            assert file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256)
             assert file.sha1 is None or re.fullmatch("[0-9a-f]{40}", file.sha1)
-            assert file.sha1 or file.rows, f"{name}: nothing to check {file.path} by"
+            assert file.sha256 or file.sha1 or file.rows, f"{name}: nothing to check {file.path} by"
             assert file.url is None or file.url.startswith("https://")
     paths = {file.path: file for entry in DATASETS.values() for file in entry.files.values()}
     assert all(paths[file.path] == file for entry in DATASETS.values() for file in entry.files.values())

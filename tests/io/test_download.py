@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import os
@@ -13,16 +14,18 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 
 from recollect import UserError
 from recollect.graph.facts import SPLITS
 from recollect.io.datasets import download
 from recollect.io.datasets.download import File, blob_sha1, cache_folder, fetch, locate
+from recollect.io.datasets.registry import CAMEO, PUBLISHED
 from recollect.io.datasets.variants import VARIANTS, variant
 
 PATH = "some/train.txt"
@@ -118,7 +121,7 @@ def sha1_of(body: bytes, folder: Path) -> str:
 
 @pytest.fixture
 def file(publisher, tmp_path) -> File:
-    return File(path=PATH, sha1=sha1_of(BODY, tmp_path), url=publisher.url, rows=10_000)
+    return File(path=PATH, sha256=hashlib.sha256(BODY).hexdigest(), url=publisher.url, rows=10_000)
 
 
 def left(cache: Path) -> list[str]:
@@ -212,14 +215,91 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_left(publisher, file, cache)
     publisher.answers = [Answer(body=b"".join(BODY.splitlines(keepends=True)[:43]))]
     message = complaint(file)
     assert message.startswith(f"{publisher.url} gave 43 rows of 4 columns, ids and dates; ")
-    assert message.endswith(f"wanted a file of 10,000 rows, blob SHA-1 {file.sha1}: {REMEDY}")
+    assert message.endswith(f"wanted a file of 10,000 rows, SHA-256 {file.sha256}: {REMEDY}")
     assert left(cache) == []
     assert len(publisher.agents) == 1
 
 
-def test_a_wrong_number_of_rows_is_refused(publisher, cache):
-    file = File(path=PATH, sha1=None, url=publisher.url, rows=8_514)
+def test_a_file_is_checked_by_blob_sha1_where_sha256_is_not_known(publisher, cache, tmp_path):
+    file = File(path=PATH, sha1=sha1_of(BODY, tmp_path), url=publisher.url)
+    publisher.answers = [Answer(body=OTHER), Answer()]
+    assert f"wanted blob SHA-1 {file.sha1}" in complaint(file)
+    assert fetch(file).read_bytes() == BODY
+
+
+def test_a_file_without_a_checksum_is_downloaded_only_knowingly(publisher, cache):
+    file = File(path=PATH, url=publisher.url, rows=10_000)
     assert complaint(file) == (
+        f"{publisher.url} has no known checksum, so a download cannot be verified; download it all the same with "
+        f"unverified=True (recollect data fetch --unverified), or {REMEDY}"
+    )
+    assert publisher.agents == []
+    assert fetch(file, unverified=True).read_bytes() == BODY
+    assert fetch(file) == cache / PATH  # from the cache, where it was put knowingly
+
+
+def test_the_files_without_a_sha256_are_these_and_every_download_has_a_limit():
+    files = [(name, file) for name, entry in PUBLISHED.items() for file in entry.files.values()] + [("cameo", CAMEO)]
+    without = {name: file.checked_by for name, file in files if file.sha256 is None}
+    assert without == {"gdelt500": "sha1", "icews-schein": "sha1", "icews-schein-2013": "sha1", "yago11k": "rows"}
+    assert all(0 < file.max_bytes <= download.GITHUB_BYTES for _, file in files)
+
+
+def test_a_body_larger_than_the_registry_says_is_not_kept(publisher, file, cache):
+    limited = replace(file, max_bytes=len(BODY) - 1)
+    for length in (None, "none", "chunked"):
+        publisher.answers = [Answer(length=length)]
+        assert complaint(limited) == (
+            f"{publisher.url} gives more than {len(BODY) - 1:,} bytes, which is not what was published; try again later"
+        )
+    assert left(cache) == []
+    assert len(publisher.agents) == 3
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+def test_a_packed_bomb_is_not_unpacked(publisher, packed, cache, kind):
+    publisher.answers = [Answer(body=archive(kind, {"train.txt": bytes(50 << 20)}))]
+    message = complaint(replace(packed, max_bytes=len(BODY)))
+    assert f"gave an archive whose 'train.txt' has more than {len(BODY):,} bytes, which is not what" in message
+    assert left(cache) == []
+
+
+def test_a_symbolic_link_in_the_way_of_a_download_is_not_followed(publisher, file, tmp_path):
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    download._download(file, publisher.url, link, file.max_bytes, None)
+    assert victim.read_text() == "precious"
+    assert link.read_bytes() == BODY
+
+
+@pytest.mark.parametrize(
+    ("url", "location", "allowed"),
+    [
+        ("https://a.org/x", "https://b.org/y", True),
+        ("https://a.org/x", "/y", True),
+        ("https://a.org/x", "http://a.org/x", False),
+        ("https://a.org/x", "ftp://a.org/x", False),
+        ("http://a.org/x", "http://b.org/x", True),
+        ("http://a.org/x", "https://b.org/x", True),
+        ("http://a.org/x", "file:///etc/passwd", False),
+    ],
+)
+def test_a_redirection_may_not_leave_https(file, url, location, allowed):
+    response = requests.Response()
+    response.status_code, response.url, response.headers["location"] = 302, url, location
+    if allowed:
+        download._refuse_downgrade(file, response)
+    else:
+        with pytest.raises(UserError, match=f"{url} redirects to {location}, which is not http"):
+            download._refuse_downgrade(file, response)
+
+
+def test_a_wrong_number_of_rows_is_refused(publisher, cache):
+    file = File(path=PATH, url=publisher.url, rows=8_514)
+    with pytest.raises(UserError) as caught:
+        fetch(file, unverified=True)
+    assert str(caught.value) == (
         f"{publisher.url} gave 10,000 rows of 4 columns, ids and dates; "
         f"wanted ICEWS14 as RE-GCN splits it (valid) of 8,514 rows: {REMEDY}"
     )
@@ -253,7 +333,7 @@ def archive(kind: str, members: dict[str, bytes]) -> bytes:
 
 @pytest.fixture
 def packed(file) -> File:
-    return File(path=PATH, sha1=file.sha1, url=file.url, member="train.txt", rows=10_000)
+    return replace(file, member="train.txt")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
@@ -314,10 +394,10 @@ def test_error_messages_about_the_server(publisher, file, cache):
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/train.txt"])
 def test_a_redirection_out_of_http_is_not_followed(publisher, file, cache, location):
     publisher.answers = [Answer(status=302, location=location)]
-    message = complaint(file)
-    assert message.startswith(
-        f"{publisher.url} cannot be downloaded (No connection adapters were found for '{location}')"
+    assert complaint(file) == (
+        f"{publisher.url} redirects to {location}, which is not https or http, so it is not downloaded; {REMEDY}"
     )
+    assert len(publisher.agents) == 1
     assert left(cache) == []
 
 
@@ -325,7 +405,7 @@ def test_an_unreachable_host_is_reported():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/train.txt"
-        message = complaint(File(path=PATH, sha1=None, url=url))
+        message = complaint(File(path=PATH, sha256="0", url=url))
     assert message.startswith(f"{url} cannot be downloaded (")
     assert "Connection refused" in message
     assert message.endswith(f"; try again later, or {REMEDY}")
@@ -394,7 +474,7 @@ def test_a_data_file_that_cannot_be_read(file, tmp_path, monkeypatch):
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(download, "blob_sha1", refuse)
+    monkeypatch.setattr(download, "digest_of_file", refuse)
     assert complaint(file) == (
         f"{path}: cannot be read (Permission denied); "
         "let this user read it, or set RECOLLECT_DATA or RECOLLECT_CACHE to another folder"

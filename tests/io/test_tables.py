@@ -63,7 +63,7 @@ def test_published_files_have_no_header_and_no_quoting(tmp_path):
 
 def test_quoted_csv_may_have_commas_quotes_and_newlines(tmp_path):
     text = 's,p,o,t\n"a, b","say ""x""","line\nbreak",2014\n"",p,o,2015\n'
-    assert labelled(read(write(tmp_path / "a.csv", text))) == {
+    assert labelled(read(write(tmp_path / "a.csv", text), allow_empty=True)) == {
         ("a, b", 'say "x"', "line\nbreak", "2014"),
         ("", "p", "o", "2015"),
     }
@@ -189,10 +189,10 @@ def test_ids_do_not_depend_on_the_order_of_rows():
 def test_odd_labels_are_read_as_they_are(tmp_path):
     odd = ["", " ", "\t", "a\nb", "ünï", "🦜", "'", '"', "NA", "null", "nan", "0", "é", string.printable]
     frame = pl.DataFrame({"s": odd, "p": "r", "o": odd[::-1], "t": 0})
-    graph = read(frame)
+    graph = read(frame, allow_empty=True)
     assert set(graph.entities.labels) == set(odd)
     frame.write_csv(tmp_path / "odd.csv")
-    assert read(tmp_path / "odd.csv").fingerprint == graph.fingerprint
+    assert read(tmp_path / "odd.csv", allow_empty=True).fingerprint == graph.fingerprint
 
 
 HEADER = "subject,predicate,object,time\n"
@@ -227,6 +227,14 @@ ERRORS = {
         "s,p,o,start,end\na,b,c,,0001-01-01\n",
         r"line 2: cannot read '0001-01-01' as the end",
     ),
+    "empty subject": (
+        HEADER + "a,b,c,2014\n\n,b,c,2014\n",
+        r"bad\.csv, line 4: the subject is empty; .*allow_empty=True",
+    ),
+    "empty predicate": (HEADER + 'a,"",c,2014\n', r"bad\.csv, line 2: the predicate is empty"),
+    "empty object": ("a\tb\t\t2014\n", r"bad\.csv, line 1: the object is empty"),
+    "too many columns": ("s,p,o,t" + ",x" * 20_000, r"line 1: 20,004 columns; wanted at most 10,000"),
+    "a long first line": ("x" * 5_000_000, r"line 1: more than 4,194,304 characters"),
     "not UTF-8, old line ends": (b"s,p,o,t\ra,b,c,1\r\xe9,b,c,2\r", r"line 3: not UTF-8"),
 }
 
@@ -369,5 +377,5 @@ def test_clashing_values_and_negative_weights_are_refused():
     frame = pl.DataFrame({"s": "a", "p": "r", "o": "b", "t": 1, "ok": [True, False]})
     with pytest.raises(UserError, match="row 2 of the table: this fact is True in one row and False in another"):
         read(frame, columns={"value": "ok"})
-    with pytest.raises(UserError, match="row 1 of the table: cannot read '-1' as a weight; wanted a number from 0"):
+    with pytest.raises(UserError, match="row 1 of the table: cannot read '-1' as a weight; wanted a number from 0 to"):
         read(frame.with_columns(w=-1), columns={"weight": "w"})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from backends import EACH_BACKEND, running
-from recollect import Recipe, TrainingRun
+from recollect import RECIPES, Memory, Recipe, TrainingRun
 from recollect.models.config import ModelConfig
 from recollect.models.zoo import MODELS
 
@@ -33,6 +35,21 @@ def test_the_same_seed_and_threads_give_the_same_bits(small_world, name, backend
     first, second = (trained(small_world, name, backend, threads) for _ in range(2))
     for key, value in first.items():
         assert torch.equal(value, second[key]), key
+
+
+@pytest.mark.parametrize("name", ["complex", "cont"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_memory_by_the_modern_recipe_has_the_same_bits_with_the_same_threads(small_world, name, threads):
+    recipe = replace(RECIPES["modern"], epochs=2)
+
+    def learned() -> Memory:
+        with running("compiled", threads):
+            return Memory.learn(small_world, model=name, dim=5, recipe=recipe, seed=3)
+
+    first, second = learned(), learned()
+    assert first.calibration == second.calibration
+    for key, value in first.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[key]), key
 
 
 @NAMES

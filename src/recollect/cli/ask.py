@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from recollect.cli import options as opt
-from recollect.cli.rendering import check_memory_place, console, print_json, print_rows, share_progress
+from recollect.cli.rendering import check_memory_place, console, print_json, print_line, print_rows, share_progress
 from recollect.errors import UserError
 
 HITS = ("hits@1", "hits@3", "hits@10")
@@ -82,7 +82,7 @@ def project(
     if as_json:
         print_json(about)
     else:
-        typer.echo(f"{out}: {about['model']}, {len(semantic.graph.split('train')):,} facts as of {about['as_of']}")
+        print_line(f"{out}: {about['model']}, {len(semantic.graph.split('train')):,} facts as of {about['as_of']}")
 
 
 def evaluate(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.cli import options as opt
-from recollect.cli.rendering import byte_progress, check_place, console, plain, print_json, print_pairs, print_rows
+from recollect.cli.rendering import (
+    byte_progress,
+    check_place,
+    console,
+    plain,
+    print_json,
+    print_line,
+    print_pairs,
+    print_rows,
+)
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,6 +60,7 @@ def data_show(
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     inclusive_end: opt.InclusiveEnd = False,
+    allow_empty: opt.AllowEmpty = False,
     figure: Annotated[Path | None, typer.Option(help="Save a figure here (.png, .svg, .pdf).")] = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -63,7 +73,7 @@ def data_show(
 
     if figure is not None:
         check_figure(figure)
-    graph = opt.load_graph(data, columns, grain, inclusive_end)
+    graph = opt.load_graph(data, columns, grain, inclusive_end, allow_empty)
     about = describe(graph)
     if figure is not None:
         graph_overview(about, figure)
@@ -94,6 +104,9 @@ def print_description(graph: EpisodicGraph, about: dict[str, Any]) -> None:
 @app.command("fetch")
 def data_fetch(
     names: Annotated[list[str], typer.Argument(help="Datasets.")],
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Download files without a known checksum too; their rows are counted.")
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Download the files of datasets into the cache, unless they are there; an interrupted download continues.
@@ -103,11 +116,11 @@ def data_fetch(
     from recollect.io.datasets import find_dataset
 
     entries = {name: find_dataset(name) for name in names}
-    rows = [row for name, entry in entries.items() for row in _fetch(name, entry)]
+    rows = [row for name, entry in entries.items() for row in _fetch(name, entry, unverified)]
     if rows or as_json:
         print_rows(rows, as_json)
     else:
-        typer.echo(f"{', '.join(names)}: nothing to fetch")
+        print_line(f"{', '.join(names)}: nothing to fetch")
 
 
 @app.command("build")
@@ -161,7 +174,7 @@ def data_build(
         return
     print_pairs(about)
     parts = {"facts": len(graph.facts), "duplicates": graph.duplicates, **graph.dropped}
-    typer.echo(f"{about['rows']:,} rows = " + " + ".join(f"{count:,} {what}" for what, count in parts.items()))
+    print_line(f"{about['rows']:,} rows = " + " + ".join(f"{count:,} {what}" for what, count in parts.items()))
 
 
 def build_graph(sources: list[str], recipe: EventRecipe, out: Path, force: bool) -> EpisodicGraph:
@@ -200,6 +213,7 @@ def data_export(
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     inclusive_end: opt.InclusiveEnd = False,
+    allow_empty: opt.AllowEmpty = False,
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -212,7 +226,7 @@ def data_export(
 
     check_format(format)
     check_graph_place(out, force)
-    graph = opt.load_graph(data, columns, grain, inclusive_end)
+    graph = opt.load_graph(data, columns, grain, inclusive_end, allow_empty)
     if entities is not None:
         graph = most_frequent(graph, entities)
     write_graph(graph, out, format, overwrite=force)
@@ -220,7 +234,7 @@ def data_export(
     if as_json:
         print_json(about)
     else:
-        typer.echo(f"{out}: {len(graph.facts):,} facts as {format}")
+        print_line(f"{out}: {len(graph.facts):,} facts as {format}")
 
 
 @app.command("formats")
@@ -234,7 +248,7 @@ def data_formats(as_json: opt.Json = False) -> None:
     print_rows([{"format": name, "extras": each.extras} for name, each in FORMATS.items()], as_json)
 
 
-def _fetch(name: str, entry: Dataset) -> list[dict[str, Any]]:
+def _fetch(name: str, entry: Dataset, unverified: bool) -> list[dict[str, Any]]:
     """Download the missing files of a dataset with a progress bar; return one row of the printed table per file."""
     from recollect.io.datasets.download import fetch
 
@@ -242,10 +256,8 @@ def _fetch(name: str, entry: Dataset) -> list[dict[str, Any]]:
     with byte_progress() as (bar, task):
         for file in entry.files.values():
             bar.update(task, description=plain(file.path))
-            path = fetch(file, lambda done, total: bar.update(task, completed=done, total=total))
-            rows.append(
-                {"dataset": name, "file": file.path, "path": str(path), "checked": "sha1" if file.sha1 else "rows"}
-            )
+            path = fetch(file, lambda done, total: bar.update(task, completed=done, total=total), unverified=unverified)
+            rows.append({"dataset": name, "file": file.path, "path": str(path), "checked": file.checked_by})
     return rows
 
 
@@ -259,7 +271,10 @@ def _entry(entry: Dataset) -> dict[str, Any]:
         "rows": dict(entry.rows),
         "licence": entry.licence,
         "source": entry.source,
-        "files": [{"path": file.path, "url": file.url, "sha1": file.sha1} for file in entry.files.values()],
+        "files": [
+            {"path": file.path, "url": file.url, "sha256": file.sha256, "sha1": file.sha1}
+            for file in entry.files.values()
+        ],
         "views": list(VIEWS),
         "here": _availability(entry),
     }

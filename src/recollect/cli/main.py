@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
 import recollect
 from recollect.cli import ask, listing, train
 from recollect.cli.data import app as data_app
-from recollect.cli.rendering import console, plain
-from recollect.errors import UserError
+from recollect.cli.rendering import console, plain, print_line
+from recollect.errors import DataWarning, UserError
 
 app = typer.Typer(
     help="Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part.",
@@ -38,7 +41,7 @@ app.add_typer(data_app, name="data")
 def print_version(wanted: bool) -> None:
     """Print the version and exit."""
     if wanted:
-        typer.echo(recollect.__version__)
+        print_line(recollect.__version__)
         raise typer.Exit
 
 
@@ -57,7 +60,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may lack the characters of a label
     try:
-        app()
+        with printed_warnings():
+            app()
     except UserError as error:
         exit_with(str(error))
     except BrokenPipeError:
@@ -70,7 +74,29 @@ def main() -> None:
         exit_with(f"not enough memory ({str(error).splitlines()[0]}); choose a lower dim or batch size")
 
 
+@contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Print every DataWarning as one line on standard error; other warnings as Python does."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_plainly(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+            if issubclass(category, DataWarning):
+                _print_labelled("[bold yellow]warning:[/]", str(message))
+            else:
+                show(message, category, *place, **options)
+
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = show_plainly
+        yield
+
+
 def exit_with(sentence: str) -> None:
     """Print an error and exit with code 2."""
-    console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {plain(sentence)}", highlight=False)
+    _print_labelled("[bold red]error:[/]", sentence)
     sys.exit(2)
+
+
+def _print_labelled(label: str, sentence: str) -> None:
+    """Print a label, which is markup, and a sentence, which is not, on standard error."""
+    console(stderr=True, soft_wrap=True).print(f"{label} {plain(sentence)}", highlight=False)

@@ -30,6 +30,7 @@ Grain = Annotated[
     typer.Option(help="Time grain: year, month, week, day, hour or ordinal; none reads triples without time."),
 ]
 InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="Facts still hold at their end time.")]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Keep empty cells as labels.")]
 Split = Annotated[
     str | None, typer.Option(help="random, time or none; by default the splits of DATA, or random if it has none.")
 ]
@@ -77,14 +78,16 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
 MODEL_SETTINGS = {"dtype": ("float32", "Number type of the weights: float32, float64.")}
 
 
-def load_graph(data: str, columns: str | None, grain: str | None, inclusive_end: bool = False) -> EpisodicGraph:
+def load_graph(
+    data: str, columns: str | None, grain: str | None, inclusive_end: bool = False, allow_empty: bool = False
+) -> EpisodicGraph:
     """Return a named dataset, or the graph in a file or folder; ./NAME is a folder even if a dataset has that name."""
     from recollect.io.atomic import existing_folder
     from recollect.io.datasets import DATASETS, dataset
     from recollect.io.tables import read
 
     if data.partition("/")[0] in DATASETS:
-        if columns or grain or inclusive_end:
+        if columns or grain or inclusive_end or allow_empty:
             raise UserError(
                 f"{data} is a dataset; leave out what tells how to read a file, or write ./{data} for yours"
             )
@@ -100,6 +103,7 @@ def load_graph(data: str, columns: str | None, grain: str | None, inclusive_end:
         grain=None if static else grain,
         static=static,
         inclusive_end=inclusive_end,
+        allow_empty=allow_empty,
     )
 
 

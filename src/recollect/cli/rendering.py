@@ -1,8 +1,13 @@
-"""Print rows, JSON, labels and progress; check that results can be written. Every command uses these."""
+"""Print rows, JSON, lines, labels and progress; check that results can be written. Every command uses these.
+
+Text from files may steer a terminal: everything that is printed goes through `plain`, `print_line` or `print_json`.
+"""
 
 from __future__ import annotations
 
+import codecs
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +29,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from recollect.errors import UserError
+from recollect.errors import UserError, escape_controls
 
 
 def console(**options: Any) -> Console:
@@ -33,13 +38,23 @@ def console(**options: Any) -> Console:
 
 
 def plain(text: str) -> str:
-    """Escape square brackets: in a label they are no markup."""
-    return escape(text)
+    """Escape control characters and square brackets: in a label they are no markup."""
+    return escape(escape_controls(text))
+
+
+def print_line(text: str, *, err: bool = False) -> None:
+    """Print one line to standard output, or with `err` to standard error."""
+    typer.echo(escape_controls(text), err=err)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one line of JSON."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    """Print a value as one line of JSON, from which `json.loads` gives every label as it was."""
+    print_line(json.dumps(value, ensure_ascii=not _is_unicode(sys.stdout.encoding)))
+
+
+def _is_unicode(encoding: str | None) -> bool:
+    """Return whether an encoding has all characters."""
+    return codecs.lookup(encoding or "ascii").name.startswith("utf")
 
 
 def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -154,4 +169,4 @@ def share_progress(text: str) -> Iterator[ShareBar]:
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        yield ShareBar(progress, progress.add_task(text, total=1.0))
+        yield ShareBar(progress, progress.add_task(plain(text), total=1.0))

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from recollect.cli import options as opt
 from recollect.cli.allocator import keep_freed_memory
-from recollect.cli.rendering import check_memory_place, check_place, console, print_json, share_progress
+from recollect.cli.rendering import check_memory_place, check_place, console, print_json, print_line, share_progress
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def choose_config(graph: EpisodicGraph, recipe: Recipe, options: Mapping[str, An
 
     config, reason = resolve_config(graph, recipe, **options)
     if reason:
-        typer.echo(f"chosen: {reason}", err=True)
+        print_line(f"chosen: {reason}", err=True)
     return config, reason
 
 
@@ -141,7 +141,7 @@ def check_out(out: Path, resume: bool, force: bool) -> Path:
     partial = out.with_name(out.name + ".partial")
     check_memory_place(out, replace=force or resume)
     if resume and out.exists() and not partial.exists():
-        typer.echo(f"{out} is finished already; there is nothing to resume", err=True)
+        print_line(f"{out} is finished already; there is nothing to resume", err=True)
         raise typer.Exit
     if partial.exists() and not (resume or force):
         raise UserError(f"{partial} is an unfinished run; continue it with --resume or discard it with --force")
@@ -169,7 +169,7 @@ def print_summary(about: dict[str, Any], as_json: bool) -> None:
         print_json(about)
         return
     quality = "" if about["valid_mrr"] is None else f", validation MRR {about['valid_mrr']:.3f}"
-    typer.echo(f"{about['out']}: best of {about['epochs']} epochs was {about['best_epoch']}{quality}")
+    print_line(f"{about['out']}: best of {about['epochs']} epochs was {about['best_epoch']}{quality}")
 
 
 def run_to_end(run: TrainingRun, partial: Path) -> None:
@@ -185,7 +185,7 @@ def run_to_end(run: TrainingRun, partial: Path) -> None:
                     run.save_checkpoint(partial)
                 saved = time.monotonic()
             if received:
-                typer.echo(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
+                print_line(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
                 raise typer.Exit(130)
 
 
@@ -232,7 +232,7 @@ def show_progress(run: TrainingRun) -> Iterator[Step | Epoch]:
         return
     for record in run:
         if isinstance(record, Epoch) and record.mrr is not None:
-            typer.echo(f"epoch {record.epoch}: loss {record.loss:.4f}, valid MRR {record.mrr:.3f}", err=True)
+            print_line(f"epoch {record.epoch}: loss {record.loss:.4f}, valid MRR {record.mrr:.3f}", err=True)
         yield record
 
 
@@ -288,7 +288,7 @@ def search(
     print_trials(found)
     reading = {"split": split, "columns": columns, "grain": grain, "seed": seed or None, "recipe": out / FOUND}
     words = [word for name, value in reading.items() if value is not None for word in (f"--{name}", str(value))]
-    typer.echo(f"learn with it: {shlex.join(['recollect', 'train', data, *config_words(config), *words])}")
+    print_line(f"learn with it: {shlex.join(['recollect', 'train', data, *config_words(config), *words])}")
 
 
 def config_words(config: ModelConfig) -> list[str]:
@@ -315,4 +315,4 @@ def print_trials(found: dict[str, Any]) -> None:
     if found["importance"]:
         table.add_row("", "", "importance", *(f"{found['importance'].get(name, 0):.0%}" for name in names))
     console().print(table)
-    typer.echo(f"best of {len(found['trials'])} runs: valid MRR {found['best']['valid_mrr']:.3f}")
+    print_line(f"best of {len(found['trials'])} runs: valid MRR {found['best']['valid_mrr']:.3f}")

@@ -6,7 +6,6 @@ holds facts by split together with the vocabularies and the time axis of their i
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
+from recollect.graph.similar import similar_labels
 from recollect.graph.times import TimeAxis
 
 SLOTS = "spot"
@@ -279,13 +279,10 @@ class Vocabulary:
 
     def _suggestion(self, label: str) -> str:
         """Return a hint with up to three labels that are similar to `label` or contain it."""
-        folded = {known.casefold(): known for known in reversed(self.labels)}
-        close = difflib.get_close_matches(label.casefold(), folded, n=3, cutoff=0.6)
-        if not close and label:
-            close = [known for known in folded if label.casefold() in known][:3]
+        close = similar_labels(label, self.labels)
         if not close:
             return f"there are {len(self):,}, such as {', '.join(map(repr, self.labels[:3]))}"
-        return f"did you mean {' or '.join(repr(folded[known]) for known in close)}?"
+        return f"did you mean {' or '.join(map(repr, close))}?"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 import psutil
 import torch
 from torch import Tensor
 
-from recollect.errors import UserError
+from recollect.errors import DataWarning, UserError
 from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode, merge_equal
 from recollect.graph.times import TimeAxis, natural_grain, time_bin, time_key
 
 TIME_ROLES = ("time", "start", "end")
+STRETCH, MANY_TIMES, FEW = 100, 1000, 100  # a warning is due if at most 1 % and FEW rows do this to a long axis
+MAX_WEIGHT = torch.finfo(torch.float32).max
 FACT_BYTES = 150  # peak memory per fact while facts are encoded and merged
 _EXAMPLES = {"year": "2014", "month": "2014-03", "week": "2014-W10", "day": "2014-03-05", "hour": "2014-03-05T13"}
 _BOOLEANS = {
@@ -56,15 +60,23 @@ def assemble(
     duplicates = 0
     for split, table in tables.items():
         facts, rows = _expand(table, bins[split], entities, predicates, axis)
-        if disjoint:
+        if disjoint and splits:
             earlier = {tables[other].name: encode(known, sizes) for other, known in splits.items()}
             _refuse_overlap(encode(facts, sizes), rows, table, earlier)
         merged, position = merge_equal(facts, sizes)
         _refuse_contradictions(facts, merged, position, rows, table)
+        _refuse_infinite_sums(merged, position, rows, table)
         duplicates += len(facts) - len(merged)
         splits[split] = merged
     rows_read = {split: table.frame.height for split, table in tables.items()}
     return EpisodicGraph(entities, predicates, axis, splits, name, duplicates, rows_read)
+
+
+def check_memory(count: int, bytes_each: int, what: str) -> None:
+    """Raise UserError if there is not enough free memory for `count` rows or facts; `what` says where they are."""
+    needed, free = count * bytes_each, psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(f"{what} {count:,}, which need {needed:,} bytes, and {free:,} are free; give a smaller table")
 
 
 def first_true(mask: pl.Series) -> int:
@@ -102,8 +114,47 @@ def _times(
         schema={"label": pl.String, "bin": pl.Int64, "last_bin": pl.Int64, "key": pl.Int64},
     )
     bins = {split: _row_bins(table, parsed, grain) for split, table in tables.items()}
-    known = pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).drop_nulls()
-    return bins, TimeAxis.spanning(grain, known.unique().to_list(), steps=parsed["bin"].drop_nulls().to_list())
+    _warn_of_stray_times(tables, bins, grain)
+    known = (
+        pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).drop_nulls().to_numpy()
+    )
+    ends = [int(known.min()), int(known.max())]
+    starts = parsed["bin"].drop_nulls().to_numpy()
+    step = int(np.gcd.reduce((starts if len(starts) else known) - ends[0]))  # of ordinals
+    return bins, TimeAxis.spanning(grain, ends, steps=[ends[0] + step])
+
+
+def _warn_of_stray_times(tables: Mapping[str, Table], bins: Mapping[str, pl.DataFrame], grain: str) -> None:
+    """Warn of the few rows whose times make the axis STRETCH times as long, and say where they are."""
+    is_point = any("time" in table.frame.columns for table in tables.values())
+    columns = ["first"] if is_point else ["first", "last"]
+    times = pl.concat([frame[column] for frame in bins.values() for column in columns]).drop_nulls()
+    few = min(FEW, max(2, len(times) // 100))
+    if len(times) <= 10 * few:
+        return
+    lows, highs = (ends.sort().to_numpy() for ends in (times.bottom_k(few + 1), times.top_k(few + 1)))
+    whole = int(highs[-1] - lows[0]) + 1
+    densest = int((highs - lows).argmin())  # without so many of the lowest times and few − densest of the highest
+    low, high = int(lows[densest]), int(highs[densest])
+    width = high - low + 1
+    if whole < MANY_TIMES or whole < STRETCH * width:
+        return
+    is_near = pl.all_horizontal(pl.col(columns).is_between(low - width, high + width).fill_null(True))
+    strays: list[tuple[str, int, int]] = []  # split, row, bin
+    for split, frame in bins.items():
+        far = frame.with_row_index("row", offset=1).filter(~is_near)
+        for row, *ends in far.select("row", *columns).iter_rows():
+            farthest = max((end for end in ends if end is not None), key=lambda end: abs(end - low))
+            strays.append((split, row, farthest))
+    named = [f"{tables[split].where(row)} ({TimeAxis(grain, far, 1).label(0)})" for split, row, far in strays[:3]]
+    others = f", and {len(strays) - 3:,} more rows" if len(strays) > 3 else ""
+    near = times.filter(times.is_between(low - width, high + width)).to_numpy()
+    warnings.warn(
+        f"{'; '.join(named)}{others}: far from all other times, so that the time axis has {whole:,} steps of one "
+        f"{grain}, where the others span {int(near.max() - near.min()) + 1:,}; correct them if they are wrong",
+        DataWarning,
+        stacklevel=2,
+    )
 
 
 def _row_bins(table: Table, parsed: pl.DataFrame, grain: str) -> pl.DataFrame:
@@ -131,7 +182,8 @@ def _look_up(frame: pl.DataFrame, role: str, column: str, parsed: pl.DataFrame) 
     """Return a column of `parsed` for the labels of a role, null for labels that are not there: (rows,)."""
     if role not in frame.columns:
         return pl.Series([None] * frame.height, dtype=pl.Int64)
-    return frame.select(label=role).join(parsed, on="label", how="left", maintain_order="left")[column]
+    values = parsed.select("label", column)
+    return frame.select(label=role).join(values, on="label", how="left", maintain_order="left")[column]
 
 
 def _refuse_unreadable(table: Table, role: str, unreadable: pl.Series, grain: str) -> None:
@@ -170,12 +222,7 @@ def _expand(
     first = ids["first"].to_torch()
     stop = torch.maximum(first, ids["last"].to_torch()) + 1
     total = int((stop - first).sum())
-    needed, free = total * FACT_BYTES, psutil.virtual_memory().available
-    if needed > free:
-        raise UserError(
-            f"{table.name}: the rows expand to {total:,} facts, which need {needed:,} bytes, and {free:,} are free; "
-            "use a coarser grain"
-        )
+    check_memory(total, FACT_BYTES, f"{table.name}: at this grain the number of facts is")
     facts = Facts.from_columns(
         entities.ids(table.frame["subject"]),
         predicates.ids(table.frame["predicate"]),
@@ -183,6 +230,8 @@ def _expand(
         first,
     )
     facts = replace(facts, value=_values(table), weight=_weights(table))
+    if total == len(facts):  # no interval covers more than one time
+        return facts, torch.arange(1, total + 1)
     row, time = expand_ranges(first, stop)
     return facts[row].with_slot("t", time), row + 1
 
@@ -199,9 +248,9 @@ def _weights(table: Table) -> Tensor | None:
     """Parse the weight column, finite and ≥ 0: (rows,) float32; None if there is none."""
     if "weight" not in table.frame.columns:
         return None
-    numbers = table.frame["weight"].cast(pl.Float64, strict=False)
+    numbers = table.frame["weight"].cast(pl.Float64, strict=False).cast(pl.Float32, strict=False)
     parsed = pl.select(pl.when(numbers.is_finite() & (numbers >= 0)).then(numbers)).to_series()
-    return _refuse_nulls(table, "weight", parsed, "a number from 0").cast(pl.Float32).to_torch()
+    return _refuse_nulls(table, "weight", parsed, f"a number from 0 to {MAX_WEIGHT:.1e}").to_torch()
 
 
 def _refuse_nulls(table: Table, role: str, parsed: pl.Series, wanted: str) -> pl.Series:
@@ -218,6 +267,15 @@ def _refuse_contradictions(facts: Facts, merged: Facts, position: Tensor, rows: 
     if clash.any():
         row = int(rows[clash.nonzero()[0, 0]])
         raise UserError(f"{table.where(row)}: this fact is True in one row and False in another; keep one of them")
+
+
+def _refuse_infinite_sums(merged: Facts, position: Tensor, rows: Tensor, table: Table) -> None:
+    """Raise UserError for the first fact merged[position] whose weights add up to more than a float32 holds."""
+    if merged.weight is not None and not merged.weight.isfinite().all():
+        row = int(rows[(~merged.weight.isfinite()[position]).nonzero()[0, 0]])
+        raise UserError(
+            f"{table.where(row)}: the weights of this fact add up to more than {MAX_WEIGHT:.1e}; use smaller ones"
+        )
 
 
 def _refuse_overlap(codes: Tensor, rows: Tensor, table: Table, earlier: Mapping[str, Tensor]) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow.parquet
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import SPLITS, EpisodicGraph
 from recollect.graph.times import GRAINS
-from recollect.io.assembly import Table, assemble, first_true
+from recollect.io.assembly import Table, assemble, check_memory, first_true
 from recollect.io.atomic import read_folder
 from recollect.io.columns import TRIPLE, WIDTHS, Given, check_roles, find_columns, headerless_names, is_header
 from recollect.io.exchange import GRAPH, is_export, read_graph
@@ -30,6 +30,10 @@ Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or any obj
 
 _SAMPLE_BYTES = 1 << 16  # read to guess encoding and delimiter
 _SAMPLE_LINES = 12
+_ROW_BYTES = 400  # peak memory per row of a Parquet file, which may be packed into less than a bit
+MAX_COLUMNS = 10_000  # of a text file: a table of facts has a few, and parsers need memory for each
+_BLOCK_BYTES = 1 << 22  # parsed at a time; a row is shorter
+_MAX_LINE = 1 << 22  # characters of a line, where lines are read one by one
 _LINE_END = re.compile("\r\n|\n|\r")
 _BYTE_LINE_END = re.compile(b"\r\n|\n|\r")
 _SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
@@ -43,6 +47,7 @@ def read(
     grain: str | None = None,
     static: bool = False,
     inclusive_end: bool = False,
+    allow_empty: bool = False,
     name: str | None = None,
 ) -> EpisodicGraph:
     """Read an episodic graph from a file, a folder with train/valid/test files, a table, or a dict of those by split.
@@ -53,7 +58,8 @@ def read(
     `columns={"subject": "who"}` gives one by name or, in a file without a header, by position.
     `grain` (year, month, week, day, hour, ordinal) defaults to the finest of any time; coarser times are an error.
     A fact with start and end holds in [start, end), or in [start, end] with `inclusive_end=True`. An unknown start or
-    end is the first or last time of the table. `static=True` reads triples without time.
+    end is the first or last time of the table. `static=True` reads triples without time. An empty subject, predicate
+    or object is an error, or with `allow_empty=True` the label "".
 
     >>> graph = read(pl.DataFrame({"head": ["a", "b"], "relation": "knows", "tail": "c", "year": [1999, 2001]}))
     >>> len(graph.facts), graph.times.labels
@@ -67,10 +73,12 @@ def read(
 
     def read_source(source: Source) -> EpisodicGraph:
         if isinstance(source, Path) and source.is_dir() and is_export(source):
-            if given or grain or static or inclusive_end or name:
+            if given or grain or static or inclusive_end or allow_empty or name:
                 raise UserError(f"{source}: {GRAPH} tells how to read this exported graph; leave out all other options")
             return read_graph(source)
         tables = _read_splits(source, given, static)
+        for table in tables.values():
+            _refuse_missing(table, allow_empty)
         return assemble(tables, grain=grain, inclusive_end=inclusive_end, name=name or _default_name(source))
 
     try:
@@ -152,14 +160,27 @@ def _read_file(path: Path, given: Given, static: bool) -> Table:
         raise UserError(f"{path}: not a file; give a CSV, TSV or Parquet file")
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the file is empty; wanted rows of {WIDTHS[4]}")
-    if path.suffix.lower() != ".parquet":
-        return _read_text(_DelimitedText.sniff(path), given, static)
+    if path.suffix.lower() == ".parquet":
+        return _read_parquet(path, given, static)
+    return _read_text(_DelimitedText.sniff(path), given, static)
+
+
+def _read_parquet(path: Path, given: Given, static: bool) -> Table:
+    """Read the columns of a Parquet file that have a role."""
     try:
-        table = pyarrow.parquet.read_table(path)
-    except (pa.ArrowException, OSError) as error:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            positions = find_columns(names, given, static, str(path))
+            chosen = {role: names[position] for role, position in positions.items()}
+            for name in chosen.values():
+                if names.count(name) > 1:
+                    raise UserError(f"{path}: two columns called {name!r}; rename one")
+            check_memory(file.metadata.num_rows, _ROW_BYTES, f"{path}: the number of rows is")
+            table = file.read(columns=list(chosen.values()))
+    except (pa.ArrowException, OSError, UnicodeError) as error:  # UnicodeError: the name of a column
         raise UserError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
-    positions = find_columns(table.column_names, given, static, str(path))
-    return _select(table, positions, str(path), lambda row: f"{path}, row {row}")
+    found = {role: table.column_names.index(name) for role, name in chosen.items()}
+    return _select(table, found, str(path), lambda row: f"{path}, row {row}")
 
 
 @dataclass(frozen=True)
@@ -187,7 +208,7 @@ class _DelimitedText:
         try:
             with self.path.open(encoding=self.encoding, newline="") as file:
                 reader = csv.reader(
-                    file,
+                    self._lines(file),
                     delimiter=self.delimiter,
                     quoting=csv.QUOTE_NONE if self.delimiter == "\t" else csv.QUOTE_MINIMAL,
                 )
@@ -200,6 +221,17 @@ class _DelimitedText:
             raise UserError(f"{self.path}, line {bad_line}: not UTF-8 text; save the file as UTF-8") from error
         except csv.Error as error:
             raise UserError(f"{self.path}, line {line}: cannot be read ({error}); wanted delimited text") from error
+
+    def _lines(self, file: IO[str]) -> Iterator[str]:
+        """Yield the lines of a file, and refuse one that is too long before it is read as a whole."""
+        number = 1
+        while line := file.readline(_MAX_LINE):
+            if len(line) == _MAX_LINE:
+                raise UserError(
+                    f"{self.path}, line {number}: more than {_MAX_LINE:,} characters; wanted one fact per line"
+                )
+            yield line
+            number += 1
 
     def _first_undecodable_line(self) -> int:
         if self.encoding == "utf-16":
@@ -240,29 +272,40 @@ def _read_text(text: _DelimitedText, given: Given, static: bool) -> Table:
     first_line, first = next(text.records(), (1, []))
     if not first:
         raise UserError(f"{text.path}: the file is empty; wanted rows of {WIDTHS[4]}")
+    where = f"{text.path}, line {first_line}"
+    if len(first) > MAX_COLUMNS:
+        raise UserError(f"{where}: {len(first):,} columns; wanted at most {MAX_COLUMNS:,}, one fact per line")
     header = is_header(first, given, static)
-    has_quotes = text.delimiter != "\t"
-    raw_names = first if header else [f"f{i}" for i in range(len(first))]  # Arrow's names
+    names = first if header else headerless_names(len(first), given, static, where)
+    positions = find_columns(names, given, static, where)
     try:
-        table = pyarrow.csv.read_csv(
-            text.path,
+        table = _parse_columns(text, sorted(set(positions.values())))
+    except (pa.ArrowException, UnicodeError, OSError) as error:
+        _check_widths(text, len(first))
+        raise UserError(f"{text.path}: cannot be read as delimited text ({_first_line(error)})") from error
+    if header:
+        table = table.slice(1)
+    found = {role: table.column_names.index(f"f{position}") for role, position in positions.items()}
+    return _select(table, found, str(text.path), lambda row: text.where(row, header))
+
+
+def _parse_columns(text: _DelimitedText, positions: list[int]) -> pa.Table:
+    """Return the columns at some positions as strings, named f0, f1, … by position; a header is the first row."""
+    names = [f"f{position}" for position in positions]
+    has_quotes = text.delimiter != "\t"
+    with text.path.open("rb") as file:  # given a path, Arrow would unpack what ends in .gz
+        return pyarrow.csv.read_csv(
+            file,
             pyarrow.csv.ReadOptions(
-                autogenerate_column_names=not header, encoding=text.encoding.removesuffix("-sig"), block_size=1 << 24
+                autogenerate_column_names=True, encoding=text.encoding.removesuffix("-sig"), block_size=_BLOCK_BYTES
             ),
             pyarrow.csv.ParseOptions(
                 delimiter=text.delimiter, quote_char='"' if has_quotes else False, newlines_in_values=has_quotes
             ),
-            pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(raw_names, pa.string()), strings_can_be_null=False),
+            pyarrow.csv.ConvertOptions(
+                include_columns=names, column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+            ),
         )
-    except (pa.ArrowException, UnicodeError, OSError) as error:
-        _check_widths(text, len(first))
-        raise UserError(f"{text.path}: cannot be read as delimited text ({_first_line(error)})") from error
-    where = f"{text.path}, line {first_line}"
-    names = first if header else headerless_names(len(first), given, static, where)
-    if table.num_columns != len(names):
-        raise UserError(f"{where}: {table.num_columns} columns, but {len(names)} names for them")
-    positions = find_columns(names, given, static, where)
-    return _select(table, positions, str(text.path), lambda row: text.where(row, header))
 
 
 def _check_widths(text: _DelimitedText, width: int) -> None:
@@ -287,12 +330,23 @@ def _select(table: pa.Table, positions: Mapping[str, int], name: str, where: Cal
             raise UserError(
                 f"{name}: column {given.name!r} holds {given.type}; wanted text, numbers or dates"
             ) from error
-    frame = pl.DataFrame(columns)
+    return Table(pl.DataFrame(columns), where, name)
+
+
+def _refuse_missing(table: Table, allow_empty: bool) -> None:
+    """Raise UserError for the first subject, predicate or object that is null, or empty unless `allow_empty`."""
     for role in TRIPLE:
-        if frame[role].null_count():
-            row = first_true(frame[role].is_null()) + 1
-            raise UserError(f"{where(row)}: no {role}; fill it in or drop the row")
-    return Table(frame, where, name)
+        labels = table.frame[role]
+        if labels.null_count():
+            row = first_true(labels.is_null()) + 1
+            raise UserError(f"{table.where(row)}: no {role}; fill it in or drop the row")
+        is_empty = labels == ""
+        if not allow_empty and is_empty.any():
+            row = first_true(is_empty) + 1
+            raise UserError(
+                f"{table.where(row)}: the {role} is empty; fill it in or drop the row, or keep empty cells as labels "
+                "with allow_empty=True (recollect data export --allow-empty)"
+            )
 
 
 def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:

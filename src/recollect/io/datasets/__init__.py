@@ -26,11 +26,12 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def dataset(name: str, *, progress: Progress | None = None, **options: Any) -> EpisodicGraph:
+def dataset(name: str, *, progress: Progress | None = None, unverified: bool = False, **options: Any) -> EpisodicGraph:
     """Return the dataset of that name, or a view of it: NAME/rare, NAME/starts, NAME/ends, NAME/current.
 
     Its files are taken from RECOLLECT_DATA or the cache, else downloaded and checked; `progress(done, total)` is
-    called with the bytes. Options are those of the dataset, such as `counts` or, for the world, `seed`.
+    called with the bytes. A file without a known checksum is downloaded only with `unverified=True`. Options are those
+    of the dataset, such as `counts` or, for the world, `seed`.
 
     >>> dataset("world", countries=4, years=1).name
     'world'
@@ -42,7 +43,7 @@ def dataset(name: str, *, progress: Progress | None = None, **options: Any) -> E
         if option not in known:
             raise UserError(f"{name} has no option {option!r}; its options: {', '.join(known) or 'none'}")
     if entry.files:
-        paths = {role: fetch(file, progress) for role, file in entry.files.items()}
+        paths = {role: fetch(file, progress, unverified=unverified) for role, file in entry.files.items()}
         graph = entry.make(paths, **options)
     else:
         graph = entry.make(**options)

@@ -1,6 +1,7 @@
 """Find published files below RECOLLECT_DATA or in the cache, or download them with pooch, and check their content.
 
-A file appears in the cache only after its content was checked.
+A file appears in the cache only after its content was checked. No more bytes are written than the registry allows, no
+symbolic link is followed, and a redirection never leaves https.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
+from urllib.parse import urljoin, urlsplit
 
 import platformdirs
 from filelock import FileLock
@@ -24,11 +26,16 @@ from filelock import FileLock
 from recollect.errors import UserError
 from recollect.io.atomic import replaced_file
 from recollect.io.datasets.variants import count_rows, published_split, variant
+from recollect.io.formats import digest_of_file
+
+if TYPE_CHECKING:
+    from requests import Response
 
 Progress: TypeAlias = Callable[[int, int | None], None]  # bytes received, bytes in all if known
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each further attempt
 TIMEOUT = 30.0  # seconds without a byte
+GITHUB_BYTES = 100 << 20  # of a file at most that is published on GitHub
 _CHUNK = 1 << 16  # bytes
 _UNPACK_ERRORS = (tarfile.TarError, zipfile.BadZipFile, BadGzipFile, zlib.error, EOFError, RuntimeError)
 
@@ -37,16 +44,25 @@ _UNPACK_ERRORS = (tarfile.TarError, zipfile.BadZipFile, BadGzipFile, zlib.error,
 class File:
     """A published file: its path below a data folder, its address and its checksum.
 
-    `sha1` is git's blob SHA-1 (`git hash-object FILE`), or None if the publisher gives none; then the number of
-    lines, `rows`, is checked. Without a `url` the file cannot be downloaded. With a `member`, the url is a .tar.gz or
-    .zip archive and the file is its member of that base name.
+    `sha256` is checked, or where it is not known `sha1`, git's blob SHA-1 (`git hash-object FILE`). If both are unknown
+    the number of lines, `rows`, is checked, and the file is downloaded only if the caller asks for unverified files.
+    Without a `url` the file cannot be downloaded. With a `member`, the url is a .tar.gz or .zip archive and the file is
+    its member of that base name. The file has at most `max_bytes`, its archive at most `max_archive_bytes`.
     """
 
     path: str
+    sha256: str | None = None
     sha1: str | None = None
     url: str | None = None
     member: str | None = None
     rows: int | None = None
+    max_bytes: int = GITHUB_BYTES
+    max_archive_bytes: int = GITHUB_BYTES
+
+    @property
+    def checked_by(self) -> str:
+        """What tells whether the content is right: "sha256", "sha1" or "rows"."""
+        return "sha256" if self.sha256 else "sha1" if self.sha1 else "rows"
 
 
 def blob_sha1(path: Path) -> str:
@@ -73,8 +89,11 @@ def locate(file: File) -> Path | None:
         ) from error
 
 
-def fetch(file: File, progress: Progress | None = None) -> Path:
-    """Return the path of a file; download it into the cache if `locate` does not find it."""
+def fetch(file: File, progress: Progress | None = None, *, unverified: bool = False) -> Path:
+    """Return the path of a file; download it into the cache if `locate` does not find it.
+
+    A file without a known checksum is downloaded only if `unverified` files are asked for.
+    """
     found = locate(file)
     if found is not None:
         return found
@@ -82,6 +101,11 @@ def fetch(file: File, progress: Progress | None = None) -> Path:
         raise UserError(f"{file.path!r} is published nowhere that it could be downloaded from; {_remedy(file)}")
     if not file.url.lower().startswith(("http://", "https://")):
         raise UserError(f"{file.url} is neither http nor https, so it is not downloaded; {_remedy(file)}")
+    if file.checked_by == "rows" and not unverified:
+        raise UserError(
+            f"{file.url} has no known checksum, so a download cannot be verified; download it all the same with "
+            f"unverified=True (recollect data fetch --unverified), or {_remedy(file)}"
+        )
     cached = cache_folder() / file.path
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +141,8 @@ def _is_right(file: File, path: Path) -> bool:
     """Return whether a file exists and has the published content."""
     if not path.is_file():
         return False
+    if file.sha256 is not None:
+        return digest_of_file(path) == file.sha256
     if file.sha1 is not None:
         return blob_sha1(path) == file.sha1
     return file.rows is None or count_rows(path) == file.rows
@@ -125,11 +151,11 @@ def _is_right(file: File, path: Path) -> bool:
 def _download_checked(file: File, url: str, fresh: Path, progress: Progress | None) -> None:
     """Download a file, or the archive that holds it, to `fresh` and check its content."""
     if file.member is None:
-        _download(file, url, fresh, progress)
+        _download(file, url, fresh, file.max_bytes, progress)
     else:
         archive = fresh.with_name(f"{fresh.name}.archive")
         try:
-            _download(file, url, archive, progress)
+            _download(file, url, archive, file.max_archive_bytes, progress)
             _extract(file, url, archive, fresh)
         finally:
             archive.unlink(missing_ok=True)
@@ -137,23 +163,20 @@ def _download_checked(file: File, url: str, fresh: Path, progress: Progress | No
         raise UserError(f"{url} gave {variant(fresh, file.rows)}; wanted {_wanted(file)}: {_remedy(file)}")
 
 
-def _download(file: File, url: str, target: Path, progress: Progress | None) -> None:
-    """Download `url` to `target` with pooch; try again after errors of the server or the connection."""
-    import pooch
+def _download(file: File, url: str, target: Path, limit: int, progress: Progress | None) -> None:
+    """Download at most `limit` bytes to a new file; try again after errors of the server or the connection."""
     from requests import HTTPError, RequestException
 
-    headers = {"User-Agent": "recollect", "Accept-Encoding": "identity"}
-    bar = _ProgressBar(progress) if progress else False
-    downloader = pooch.HTTPDownloader(bar, _CHUNK, timeout=TIMEOUT, headers=headers)
     trouble = ""
     for pause in (0.0, *PAUSES):
         time.sleep(pause)
+        target.unlink(missing_ok=True)
         try:
-            downloader(url, str(target), None)
+            with target.open("xb") as opened:  # x: a file or link that is there is never written through
+                _transfer(file, url, _LimitedFile(opened, limit, f"{url} gives more than {limit:,} bytes"), progress)
         except HTTPError as error:
             response = error.response
             assert response is not None  # an HTTPError comes with its response
-            response.close()
             trouble = f"HTTP {response.status_code} {response.reason}"
             if response.status_code < 500 and response.status_code not in (408, 429):
                 raise UserError(f"{url} cannot be downloaded ({trouble}); {_remedy(file)}") from error
@@ -162,6 +185,61 @@ def _download(file: File, url: str, target: Path, progress: Progress | None) -> 
         else:
             return
     raise UserError(f"{url} cannot be downloaded ({trouble}); try again later, or {_remedy(file)}")
+
+
+def _transfer(file: File, url: str, out: _LimitedFile, progress: Progress | None) -> None:
+    """Write what a URL gives to `out` with pooch, and close all connections."""
+    import pooch
+
+    responses: list[Response] = []
+
+    def on_response(response: Response, **_: object) -> None:
+        responses.append(response)
+        _refuse_downgrade(file, response)
+
+    downloader = pooch.HTTPDownloader(
+        _ProgressBar(progress) if progress else False,
+        _CHUNK,
+        timeout=TIMEOUT,
+        headers={"User-Agent": "recollect", "Accept-Encoding": "identity"},
+        hooks={"response": on_response},
+    )
+    try:
+        downloader(url, out, None)
+    finally:
+        for response in responses:
+            response.close()
+
+
+def _refuse_downgrade(file: File, response: Response) -> None:
+    """Raise UserError if a response redirects from https to anything else, or from http to neither."""
+    if not response.is_redirect:
+        return
+    target = urljoin(response.url, response.headers["location"])
+    allowed = ("https",) if urlsplit(response.url).scheme == "https" else ("https", "http")
+    if urlsplit(target).scheme not in allowed:
+        raise UserError(
+            f"{response.url} redirects to {target}, which is not {' or '.join(allowed)}, so it is not downloaded; "
+            f"{_remedy(file)}"
+        )
+
+
+@dataclass
+class _LimitedFile:
+    """A file to write to; past `limit` bytes it raises UserError with a complaint."""
+
+    file: IO[bytes]
+    limit: int
+    complaint: str
+
+    def write(self, content: bytes) -> int:
+        self.limit -= len(content)
+        if self.limit < 0:
+            raise UserError(f"{self.complaint}, which is not what was published; try again later")
+        return self.file.write(content)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 class _ProgressBar:
@@ -190,8 +268,9 @@ def _extract(file: File, url: str, archive: Path, fresh: Path) -> None:
     try:
         for name, content in _members(archive):
             if PurePosixPath(name).name == file.member:
-                with fresh.open("wb") as out:
-                    shutil.copyfileobj(content, out)
+                complaint = f"{url} gave an archive whose {name!r} has more than {file.max_bytes:,} bytes"
+                with fresh.open("xb") as out:
+                    shutil.copyfileobj(content, _LimitedFile(out, file.max_bytes, complaint))
                 return
     except _UNPACK_ERRORS as error:
         raise UserError(
@@ -221,7 +300,9 @@ def _wanted(file: File) -> str:
     parts = []
     if file.rows is not None:
         parts.append(f"{published_split(file.rows) or 'a file'} of {file.rows:,} rows")
-    if file.sha1 is not None:
+    if file.sha256 is not None:
+        parts.append(f"SHA-256 {file.sha256}")
+    elif file.sha1 is not None:
         parts.append(f"blob SHA-1 {file.sha1}")
     return ", ".join(parts)
 

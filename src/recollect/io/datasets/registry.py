@@ -14,7 +14,8 @@ from recollect.io.datasets.download import File
 
 CAMEO = File(
     path="cameo/cameo-codes.csv",
-    sha1="a8bdab54a6d9b2ba375571ea7ba3f5c07feece89",
+    sha256="6bb520c64069b7d42d7099eba1dc07528533db5e2321f2f8cb6e9ebd24ad56c0",
+    max_bytes=154_149,
     url="https://raw.githubusercontent.com/andybega/icews/master/data-raw/cameo-codes.csv",
 )
 
@@ -46,7 +47,7 @@ def _split_file(entry: Mapping[str, Any], split: str) -> File:
         if isinstance(value, list):
             fields[name] = value[SPLITS.index(split)]
         else:
-            fields[name] = value.replace("{}", split)
+            fields[name] = value.replace("{}", split) if isinstance(value, str) else value
     return File(**fields)
 
 
