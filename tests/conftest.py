@@ -10,8 +10,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from recollect import EpisodicGraph, Facts, dataset
+from recollect import EpisodicGraph, Facts, Memory, dataset
 from recollect.cli.main import main
+from recollect.evaluation.calibration import UNCALIBRATED
+from recollect.memory.scorer import MemoryScorer
 from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import MODELS, build_model
@@ -134,3 +136,8 @@ def random_model(
         for parameter in model.parameters():
             parameter.normal_(generator=g)
     return model
+
+
+def memory_of(model: TensorModel, graph: EpisodicGraph) -> Memory:
+    """Return a memory of a model alone, without history or calibration."""
+    return Memory(MemoryScorer(model, None, {}), graph, UNCALIBRATED, {})

@@ -236,7 +236,7 @@ def test_a_very_regular_graph_is_saved_so_that_it_can_be_loaded(tmp_path):
 
 def test_a_name_that_is_no_valid_text_is_saved_and_loaded(tmp_path, memory):
     """A file name that is not UTF-8 reaches Python with lone surrogates."""
-    named = Memory(memory.model, replace(memory.graph, name="caf\udce9"), memory.calibration, memory.about)
+    named = Memory(memory.scorer, replace(memory.graph, name="caf\udce9"), memory.calibration, memory.about)
     named.save(tmp_path / "m")
     assert load(tmp_path / "m").graph.name == "caf\udce9"
 

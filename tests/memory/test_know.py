@@ -7,9 +7,8 @@ import json
 import pytest
 from test_projection import PROJECTABLE, graph_of, one_hot
 
-from conftest import random_facts, random_model
+from conftest import memory_of, random_facts, random_model
 from recollect import EpisodicGraph, Memory, Recipe, UserError, load
-from recollect.evaluation.calibration import UNCALIBRATED
 
 TIME = "2001-05"
 
@@ -18,7 +17,7 @@ TIME = "2001-05"
 def memory(small_world) -> Memory:
     dims = {"dim": len(small_world.entities), "predicate_dim": len(small_world.predicates)}
     recipe = Recipe(learning_rate=0.02, epochs=5, validate_every=5, batch_size=256)
-    return Memory.learn(small_world, model="cont", **dims, recipe=recipe)
+    return Memory.learn(small_world, model="cont", **dims, recipe=recipe, history=False)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def saved(memory, tmp_path_factory):
     memory.save(folder / "world")
     for name, form in (("cont", "episodic"), ("tree", "episodic"), ("rescal", "semantic")):
         model = random_model(name, form, 2, sizes=memory.graph.sizes)
-        Memory(model, memory.graph, UNCALIBRATED, {}).save(folder / name)
+        memory_of(model, memory.graph).save(folder / name)
     return folder
 
 
@@ -44,11 +43,11 @@ def test_know_lists_all_cells_as_of_a_time_with_what_holds_first(memory):
     assert table.height == len({row[:3] for row in table.rows()}) == n * n * len(graph.predicates)
     assert {row[:3] for row in table.rows() if row[5] == "stored"} == stored
     assert set(table["status"]) == {"stored", "predicted"}
-    assert table["score"].is_sorted(descending=True)
+    assert table["status"].to_list() == ["stored"] * len(stored) + ["predicted"] * (table.height - len(stored))
+    assert table["score"][len(stored) :].is_sorted(descending=True)
+    assert table["probability"][: len(stored)].to_list() == [1.0] * len(stored)
     assert table["probability"].is_sorted(descending=True)
     assert table["probability"].is_between(0, 1).all()
-    assert table["probability"][0] > 0.5 > table["probability"][-1]
-    assert len(stored & {row[:3] for row in table.head(len(stored)).rows()}) > 0.85 * len(stored)
     assert memory.know(as_of=f"{TIME}-17", top=10**6).equals(table)
     assert memory.know().height == 10
     assert memory.know().equals(memory.know(as_of=graph.times.labels[-1]))
@@ -57,22 +56,26 @@ def test_know_lists_all_cells_as_of_a_time_with_what_holds_first(memory):
     for given_labels in ({"subject": s}, {"predicate": p, "object": o}, {"subject": s, "predicate": p, "object": o}):
         wanted = [row for row in table.rows(named=True) if given_labels.items() <= row.items()]
         shown = memory.know(**given_labels, as_of=TIME, top=10**6).rows(named=True)
-        assert [row["score"] for row in shown] == pytest.approx([row["score"] for row in wanted], abs=1e-5)
+        for column in ("score", "probability"):
+            numbers = [[row[column] for row in rows if row["status"] == "predicted"] for rows in (shown, wanted)]
+            assert numbers[0] == pytest.approx(numbers[1], abs=1e-5)
+        assert [row["status"] for row in shown] == [row["status"] for row in wanted]
         assert all(given_labels.items() <= row.items() for row in shown)
 
 
 def test_one_hot_embeddings_know_exactly_what_holds(small_world):
-    memory = Memory(one_hot(small_world.sizes), small_world, UNCALIBRATED, {})
+    memory = memory_of(one_hot(small_world.sizes), small_world)
     for time in small_world.times.labels[::6]:
         stored = holding(small_world, time)
         table = memory.know(as_of=time, top=len(stored) + 5)
         assert table["status"].to_list() == ["stored"] * len(stored) + ["predicted"] * 5
-        assert table["probability"][len(stored) - 1] > 0.5 > table["probability"][len(stored)]
+        assert table["probability"][len(stored) - 1] == 1.0
+        assert table["probability"][len(stored)] < 0.5
 
 
 def test_what_has_never_ended_is_known():
     graph = graph_of(random_facts(9).with_slot("t", 0), 1)
-    memory = Memory(one_hot(graph.sizes), graph, UNCALIBRATED, {})
+    memory = memory_of(one_hot(graph.sizes), graph)
     n = len(holding(graph, "0"))
     assert memory.know(top=n + 3)["status"].to_list() == ["stored"] * n + ["predicted"] * 3
 
@@ -89,8 +92,11 @@ def test_a_projected_memory_answers_as_its_episodic_one_does(memory, tmp_path):
     shown, known = again.recall(subject=s, predicate=p), memory.know(subject=s, predicate=p, as_of=TIME)
     assert shown["object"].to_list() == known["object"].to_list()
     assert shown["status"].to_list() == known["status"].to_list()
+    predicted = known["status"] == "predicted"
     for column in ("score", "probability"):
-        assert shown[column].to_list() == pytest.approx(known[column].to_list(), abs=1e-5)
+        assert shown.filter(predicted)[column].to_list() == pytest.approx(
+            known.filter(predicted)[column].to_list(), abs=1e-5
+        )
     with pytest.raises(UserError, match="this is a semantic memory already; project an episodic one"):
         again.project()
 
@@ -128,7 +134,7 @@ def test_know_and_project_by_command(run, saved, tmp_path):
     code, shown, error = run("know", saved / "cont", *words, "--as-of", TIME, "--json")
     assert (code, json.loads(shown), error) == (0, wanted, "")
     shown = run("know", saved / "cont", *words, "--as-of", TIME)[1]
-    assert all(text in shown for text in ("probability", wanted[3]["subject"], f"{wanted[3]['score']:.3f}"))
+    assert all(text in shown for text in ("probability", wanted[3]["subject"], f"{wanted[3]['probability']:.3f}"))
     out = tmp_path / "then"
     code, shown, error = run("project", saved / "cont", "--as-of", TIME, "--out", out, "--json")
     assert (code, error) == (0, "")

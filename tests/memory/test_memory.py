@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from conftest import random_model
+from conftest import memory_of, random_model
 from recollect import Facts, Memory, ModelConfig, Recipe, TrainingRun, UserError, load, read, split_randomly
 from recollect.engine import parallel
 from recollect.graph.fact_index import FactIndex
@@ -36,19 +36,22 @@ def question_about(memory, slot, split="test", row=0):
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_recall_returns_all_labels_by_descending_score(memory, slot):
+def test_recall_returns_all_labels_stored_first_then_by_descending_score(memory, slot):
     given, fact = question_about(memory, slot)
     axis = memory.graph.axis(slot)
     table = memory.recall(**given, top=len(axis))
     assert table.columns == [SLOT_NAMES[slot], "score", "probability", "status"]
     assert sorted(table[SLOT_NAMES[slot]]) == sorted(axis.labels)
-    assert table["score"].is_sorted(descending=True)
-    with torch.no_grad():
-        scores = memory.model.score_against(fact, slot)[0]
+    predicted = table.filter(status="predicted")
+    assert table["status"].to_list() == sorted(table["status"], reverse=True)  # stored, then predicted
+    assert predicted["score"].is_sorted(descending=True)
+    scores = memory.scorer.score_against(fact, slot)[0]
     ids = [axis.index(label) for label in table[SLOT_NAMES[slot]]]
-    assert table["score"].to_list() == pytest.approx(scores[ids].tolist(), rel=1e-5, abs=1e-6)
-    expected = memory.calibration.probability(torch.tensor(table["score"].to_list()), slot)
-    assert table["probability"].to_list() == pytest.approx(expected.tolist(), rel=1e-9)
+    assert table["score"].to_list() == pytest.approx(scores[ids].tolist(), rel=1e-5, abs=1e-5)
+    assert set(table.filter(status="stored")["probability"]) <= {1.0}
+    logits = torch.tensor(predicted["score"].to_list()).double()
+    expected = memory.calibration.probability((logits.log_softmax(0).exp()).logit(), slot)
+    assert predicted["probability"].to_list() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-9)
 
 
 @pytest.mark.parametrize("slot", SLOTS)
@@ -88,7 +91,7 @@ def test_many_questions_are_answered_like_one_after_another(memory):
     for number, question in enumerate(questions.rows(named=True)):
         answers = found.filter(query=number)
         (open_slot,) = (name for name, label in question.items() if label is None)
-        assert answers["score"].is_sorted(descending=True)
+        assert answers.filter(status="predicted")["score"].is_sorted(descending=True)
         answers, wanted = answers.sort(open_slot), memory.recall(**question, top=99).sort(open_slot)
         assert answers[open_slot].to_list() == wanted[open_slot].to_list()
         assert answers["status"].to_list() == wanted["status"].to_list()
@@ -202,7 +205,7 @@ def test_a_label_of_two_kinds_needs_its_kind():
 def test_a_memory_prints_as_one_short_line(memory, small_world):
     count = len(small_world.split("train"))
     assert repr(memory) == (
-        f"Memory(ComplEx, episodic, dim 16; world: 23 entities, 7 predicates, 24 times, {count:,} facts)"
+        f"Memory(ComplEx, episodic, dim 16 + history; world: 23 entities, 7 predicates, 24 times, {count:,} facts)"
     )
 
 
@@ -325,7 +328,7 @@ def test_a_memory_with_nan_scores_refuses_to_answer(memory):
     model = random_model("complex", "episodic", sizes=memory.graph.sizes)
     with torch.no_grad():
         model.entity[3] = float("nan")
-    broken = Memory(model, memory.graph, memory.calibration, {})
+    broken = memory_of(model, memory.graph)
     entity = memory.graph.entities.labels[0]
     with pytest.raises(UserError, match="NaN"):
         broken.recall(subject=entity, predicate="Visits", time="2000-01")

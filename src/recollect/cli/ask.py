@@ -23,15 +23,17 @@ def recall(
     object: opt.Object = None,
     time: Annotated[str | None, typer.Option(help="A time.")] = None,
     top: opt.Top = 10,
+    include: opt.Include = "all",
     as_json: opt.Json = False,
 ) -> None:
-    """Recall the one part that is left out of a fact.
+    """Recall the one part that is left out of a fact: stored answers first, then predicted ones.
 
     Example: `recollect recall world.memory --predicate "President of" --object Reathland --time 2004-05`
     """
     from recollect.memory.memory import load
 
-    answers = load(memory).recall(subject=subject, predicate=predicate, object=object, time=time, top=top)
+    given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
+    answers = load(memory).recall(**given, top=top, include=include)
     print_answers(answers.to_dicts(), as_json)
 
 
@@ -42,9 +44,10 @@ def know(
     object: opt.Object = None,
     as_of: opt.AsOf = None,
     top: opt.Top = 10,
+    include: opt.Include = "all",
     as_json: opt.Json = False,
 ) -> None:
-    """List what holds now, or held as of a time: semantic memory, projected from the episodic one.
+    """List what holds now, or held as of a time: stored facts first, then what is likely though it was never stored.
 
     Example: `recollect know world.memory --predicate "President of" --as-of 2004-05`
     """
@@ -53,8 +56,9 @@ def know(
     loaded = load(memory)
     with share_progress("starts and ends") as progress:
         answers = loaded.know(
-            subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, progress=progress.update
-        )
+            subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,
+            progress=progress.update,
+        )  # fmt: skip
     print_answers(answers.to_dicts(), as_json)
 
 
@@ -119,22 +123,26 @@ def baseline(
     grain: opt.Grain = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Rank by counting alone: the most frequent answer, and the most frequent one near in time. Models must beat it.
+    """Rank without a model: the most frequent answer, the most frequent one near in time, and history.
 
     Example: `recollect baseline world --split valid`
     """
     from recollect.evaluation.baselines import DECAYS, Baseline
     from recollect.evaluation.metrics import evaluate as evaluate_scorer
+    from recollect.evaluation.ranking import Scorer
     from recollect.graph.fact_index import FactIndex
     from recollect.graph.facts import parse_slots
+    from recollect.history.history import History
 
     graph = opt.split_graph(opt.load_graph(data, columns, grain), None)
     known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
+    train = graph.split("train")
+    scorers: dict[str, Scorer] = {name: Baseline(train, graph.sizes, decay=decay) for name, decay in DECAYS.items()}
+    scorers["history"] = History.fit(train, graph.sizes)
     rows = []
-    for name, decay in DECAYS.items():
-        scorer = Baseline(graph.split("train"), graph.sizes, decay=decay)
+    for name, scorer in scorers.items():
         filtered = evaluate_scorer(scorer, facts, known=known, slots=parse_slots(slots))["filtered"]
         for slot, figures in filtered.items():
             rows.append({"baseline": name, "slot": slot, **{key: figures[key] for key in ("mrr", *HITS)}})
@@ -150,7 +158,14 @@ def baseline(
 def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print the answers of a memory; a table rounds scores and probabilities."""
     if not as_json:
-        rows = [row | {"score": f"{row['score']:.3f}", "probability": f"{row['probability']:.3f}"} for row in rows]
+        rows = [
+            row
+            | {
+                "score": "" if row["score"] is None else f"{row['score']:.3f}",
+                "probability": f"{row['probability']:.3f}",
+            }
+            for row in rows
+        ]
     print_rows(rows, as_json)
 
 

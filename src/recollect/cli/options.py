@@ -41,8 +41,11 @@ Predicate = Annotated[str | None, typer.Option(help="Label of the predicate.")]
 Object = Annotated[str | None, typer.Option(help="Label of the object.")]
 AsOf = Annotated[str | None, typer.Option(metavar="TIME", help="A time; by default the last one.")]
 Top = Annotated[int, typer.Option(min=1, help="Number of answers.")]
+Include = Annotated[str, typer.Option(help="all, stored or predicted answers.")]
 
-Model = Annotated[str, typer.Option(help="auto chooses from the data; `recollect models` lists the models.")]
+Model = Annotated[
+    str, typer.Option(help="auto chooses from the data; history is not trained; `recollect models` lists the others.")
+]
 Dim = Annotated[int | None, typer.Option(help="Embedding size; chosen from the data if left out.")]
 PredicateDim = Annotated[int | None, typer.Option(help="Embedding size of predicates, if the model allows another.")]
 TimeDim = Annotated[int | None, typer.Option(help="Embedding size of times, if the model allows another.")]

@@ -73,6 +73,9 @@ def train(
             "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
             "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
         }  # fmt: skip
+        if model.lower() == "history":
+            train_history(graph, out, seed=seed, force=force, as_json=as_json)
+            return
         resume = resume and partial.exists()
         config, reason = choose_config(graph, chosen, options | (stored_options(partial, options) if resume else {}))
         run = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
@@ -87,6 +90,22 @@ def train(
             memory.save(out, overwrite=force or resume)
         remove_file(partial)
     print_summary(summary(memory, out, reason, time.monotonic() - start), as_json)
+
+
+def train_history(graph: EpisodicGraph, out: Path, *, seed: int, force: bool, as_json: bool) -> None:
+    """Save a memory of history alone."""
+    from recollect.memory.learning import learn_history
+    from recollect.memory.memory import Memory
+
+    start = time.monotonic()
+    with share_progress("history") as progress:
+        memory = Memory.of(learn_history(graph, seed=seed, progress=progress.update))
+    memory.save(out, overwrite=force)
+    about = {"out": str(out), "config": {"model": "history"}, "seconds": round(time.monotonic() - start, 1)}
+    if as_json:
+        print_json(about)
+    else:
+        print_line(f"{out}: history of {len(graph.split('train')):,} facts, {about['seconds']} s")
 
 
 def default_out(data: str) -> Path:

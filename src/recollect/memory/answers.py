@@ -146,11 +146,12 @@ def best_triples(model: TensorModel, given: Mapping[str, int], top: int) -> tupl
 def answer_table(
     labels: Mapping[str, list[Any]], scores: Tensor, probabilities: Tensor, stored: Tensor
 ) -> pl.DataFrame:
-    """Return columns of labels, then score, probability and status; the same columns where there is no answer."""
+    """Return columns of labels, then score (null for NaN), probability and status, even if there is no answer."""
     status = ["stored" if known else "predicted" for known in stored.tolist()]
+    numbers = [None if math.isnan(score) else score for score in scores.tolist()]
     schema = {name: pl.Int64 if name == "query" else pl.String for name in labels}
     return pl.DataFrame(
-        {**labels, "score": scores.double().tolist(), "probability": probabilities.tolist(), "status": status},
+        {**labels, "score": numbers, "probability": probabilities.tolist(), "status": status},
         schema=schema | {"score": pl.Float64, "probability": pl.Float64, "status": pl.String},
     )
 

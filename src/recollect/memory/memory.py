@@ -247,7 +247,7 @@ class Memory:
         slot = CELL if self.scorer.history is not None else "o"
         labels = self._labels(Facts.concat([held, found]), "spo")
         sure = torch.ones(len(held), dtype=torch.float64)
-        scores = torch.cat([sure * torch.inf, logits.double()])
+        scores = torch.cat([sure * torch.nan, logits.double()])  # what is stored has no score
         probabilities = torch.cat([sure, scale.probability(logits, slot)])
         return answer_table(labels, scores, probabilities, torch.arange(len(scores)) < len(held))
 
