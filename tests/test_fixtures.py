@@ -39,7 +39,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def assert_same_answers(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
-    """Compare the answers that 0.1 gave with all answers of today, by label: stored ones come first now, for certain."""
+    """Compare the answers that 0.1 gave with all of today's, by label; stored ones now come first and are certain."""
     by_label = {labels_of(row): row for row in found}
     for row in wanted:
         now = by_label[labels_of(row)]

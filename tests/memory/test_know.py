@@ -85,7 +85,10 @@ def test_a_projected_memory_answers_as_its_episodic_one_does(memory, tmp_path):
     semantic.save(tmp_path / "then")
     again = load(tmp_path / "then")
     wanted = memory.know(as_of=TIME, top=60)
-    assert again.know(top=60).equals(wanted)
+    found = again.know(top=60)
+    assert found.filter(status="predicted").equals(wanted.filter(status="predicted"))
+    labels = ["subject", "predicate", "object"]  # when a run began is forgotten, so the order of stored facts is too
+    assert found.filter(status="stored").sort(labels).equals(wanted.filter(status="stored").sort(labels))
     assert (again.model.config.form, again.about["projection"]["as_of"]) == ("semantic", TIME)
     assert {row[:3] for row in again.graph.table(again.graph.split("train")).rows()} == holding(memory.graph, TIME)
     s, p = wanted.row(0)[:2]
