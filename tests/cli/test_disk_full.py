@@ -81,6 +81,7 @@ def test_a_run_keeps_its_last_checkpoint_and_says_how_to_go_on(run, facts_csv, t
     assert run(*words, "--resume")[0] == 0
 
 
+@pytest.mark.long
 def test_a_run_without_room_for_a_checkpoint_says_so(facts_csv, tmp_path):
     full = limited(1000, "train", facts_csv, *WORDS, "--epochs", "1", "--out", tmp_path / "m")
     assert_one_sentence(full, "no checkpoint of this run could be written, so start it again")
@@ -105,6 +106,7 @@ def test_an_old_export_stays(run, facts_csv, tmp_path, format):
     assert files(tmp_path) == before
 
 
+@pytest.mark.long
 def test_a_search_keeps_its_finished_runs(run, facts_csv, tmp_path):
     pytest.importorskip("optuna")
     words = ["search", facts_csv, "--model", "distmult", "--dim", "4", "--epochs", "1", "--budget", "0.02"]
