@@ -6,10 +6,12 @@ that prints what happened as JSON, and a test that starts it with `scaled` sizes
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from recollect import Memory, Recipe, dataset
 from torture.scale import IS_LONG, result_of, scaled, start
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -43,9 +45,12 @@ def test_two_writers_and_two_readers_never_mix_or_refuse(tmp_path):
 
 @pytest.mark.parametrize("batch", range(scaled(1, 24)))
 def test_a_mutated_bundle_is_loaded_or_refused_within_bounds(tmp_path, batch):
-    count = scaled(100, 500)
-    result_of(start("mutants", "make", FIXTURES, tmp_path, batch * count, count))
-    found = result_of(start("mutants", "load", FIXTURES, tmp_path))
+    count, originals, mutants = scaled(100, 500), tmp_path / "originals", tmp_path / "mutants"
+    shutil.copytree(FIXTURES, originals)
+    graph = dataset("world", countries=4, years=1)
+    Memory.learn(graph, model="distmult", dim=2, recipe=Recipe(epochs=1)).save(originals / "new")
+    result_of(start("mutants", "make", originals, mutants, batch * count, count))
+    found = result_of(start("mutants", "load", originals, mutants))
     assert found["errors"] == []
     assert found["loaded"] + found["refused"] == count
     assert found["slowest"] < 30  # seconds
