@@ -194,7 +194,7 @@ def mutate(folder: Path, seed: int) -> None:
     if kind < 0.5:
         about = mutate_json(about, rng)
     elif kind < 0.7:
-        file = folder / bundle.WEIGHTS
+        file = rng.choice(sorted(folder.glob(f"*{bundle.TENSORS}")))
         file.write_bytes(mutate_tensors(file.read_bytes(), rng))
     elif kind < 0.95:
         file = folder / rng.choice(bundle.TABLES)

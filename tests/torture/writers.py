@@ -20,6 +20,7 @@ import torch
 from recollect import Memory, ModelConfig, dataset, load, read, write_graph
 from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.graph.seeds import seeded
+from recollect.memory.scorer import MemoryScorer
 from recollect.models.zoo import build_model
 
 
@@ -30,7 +31,7 @@ def numbered_memory(number: int) -> Memory:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(float(number))
-    return Memory(model, graph, UNCALIBRATED, {"seed": number})
+    return Memory(MemoryScorer(model, None, {}), graph, UNCALIBRATED, {"seed": number})
 
 
 def write(folder: Path, memory: Memory) -> None:

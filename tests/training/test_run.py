@@ -33,6 +33,15 @@ def assert_same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> 
         assert torch.equal(value, b[name]), name
 
 
+def test_facts_of_weight_zero_alone_are_refused(small_world):
+    train = small_world.split("train")
+    splits = {"train": replace(train, weight=torch.zeros(len(train)))}
+    with pytest.raises(UserError, match="every training fact has weight 0, so there is nothing to learn"):
+        start(small_world.with_splits(splits))
+    splits["train"].weight[3] = 1.0
+    next(iter(start(small_world.with_splits(splits))))
+
+
 def test_the_same_seed_gives_the_same_run(small_world):
     first, second = (start(small_world, "tucker", seed=5) for _ in range(2))
     assert list(first) == list(second)

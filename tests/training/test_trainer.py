@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import generator, model_config, random_facts, random_model
-from recollect import RECIPES, Facts, Recipe, UserError
+from recollect import Facts, Recipe, UserError
 from recollect.engine import parallel
 from recollect.models.time_knots import neighbours
 from recollect.models.zoo import build_model
@@ -319,16 +319,6 @@ def test_a_loss_that_is_not_finite_changes_no_weights():
     with pytest.raises(UserError, match="the loss became nan in epoch 1"):
         next(iter(trainer))
     assert torch.equal(trainer.model.time, before)
-
-
-@pytest.mark.parametrize("recipe", ["modern", "paper"])
-def test_facts_of_weight_zero_alone_are_refused(recipe):
-    facts = replace(random_facts(20), weight=torch.zeros(20))
-    model = random_model("distmult", "episodic", 2)
-    with pytest.raises(UserError, match="every training fact has weight 0, so there is nothing to learn"):
-        Trainer(model, facts, RECIPES[recipe], generator=generator())
-    facts.weight[3] = 1.0
-    next(iter(Trainer(model, facts, RECIPES[recipe], generator=generator())))
 
 
 def test_no_facts_are_refused():

@@ -183,6 +183,7 @@ class Memory:
         different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
         0, the fact with its open slot filled in, and score, probability and status as in `recall`.
         """
+        check_process()
         check_include(include)
         facts, is_open = parse_questions(self.graph, self.scorer.slots, questions)
         parts = [NO_ANSWERS]
@@ -201,6 +202,7 @@ class Memory:
 
         The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
         """
+        check_process()
         parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
         own, rows = parsed.column(slot), torch.arange(len(parsed))
         scores = self.scorer.score_against(self._normalize(parsed), slot).cpu().double()
@@ -233,6 +235,7 @@ class Memory:
         memory that it projects to; its first question solves for the starts and ends of all facts, and calls
         `progress` with the share that is done.
         """
+        check_process()
         check_include(include)
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
@@ -269,6 +272,7 @@ class Memory:
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
+        check_process()
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)

@@ -53,6 +53,10 @@ class TrainingRun:
         generator = seeded(seed)
         self.model = build_model(config, graph.sizes, device=_device(device, config.torch_dtype), generator=generator)
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
+        if train.weight is not None and len(train) and not train.weight.any():
+            raise UserError(
+                "every training fact has weight 0, so there is nothing to learn; give some a weight above 0"
+            )
         self.known = FactIndex(Facts.concat([train, valid]), graph.sizes)  # never the test split
         self.valid = valid if len(valid) else None
         validate = None if self.valid is None else self._validate

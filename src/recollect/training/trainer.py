@@ -115,10 +115,6 @@ class Trainer:
         """`validate` returns the MRR to stop by; `learn` names the parameters to change, like {"time"}; None = all."""
         if not len(facts):
             raise UserError("there are no training facts; give a graph with a non-empty train split")
-        if facts.weight is not None and not facts.weight.any():
-            raise UserError(
-                "every training fact has weight 0, so there is nothing to learn; give some a weight above 0"
-            )
         self.model, self.recipe = model, recipe.for_model(model.config.model)
         self.objective = self.recipe.objective()
         self.objective.check(model, facts)
