@@ -3,8 +3,8 @@
 Columns of shares by asked slot, each with sum 1 over its candidates:
 
     o    uniform; among the targets of the predicate
-    p    uniform; among all facts; among the facts of the subject; among those of the object
-    t    uniform; among all facts; among the facts of the predicate; of the subject; of the object
+    p    uniform; among all facts; among the facts with this subject; among those with this object
+    t    uniform; among all facts; among the facts of the predicate; with the subject on either side; with the object
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ Counts = tuple[Ints, int]  # how often each candidate occurs (N,), and the sum o
 
 
 def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int]) -> Floats:
-    """Return the shares of each edge's own id of the asked slot, without the edge itself: (2n, columns)."""
+    """Return the shares of each edge's own id of the asked slot, without its fact: (2n, columns).
+
+    Where a predicate or a time is asked, the rows of inverse edges mean nothing.
+    """
     u, r, v, t = edges.source, edges.column(PREDICATE), edges.column(TARGET), edges.column(TIME)
     direction = r // max(1, sizes["predicate"])
-    given, value, size = {
-        "o": ([r], v, sizes["entity"]),
-        "p": ([direction, u, v], r, sizes["predicate"]),
-        "t": ([direction, r, u, v], t, sizes["time"]),
+    is_forward = direction == 0
+    given, value, size, counted = {
+        "o": ([r], v, sizes["entity"], np.full(len(r), True)),
+        "p": ([direction, u, v], r, sizes["predicate"], is_forward),
+        "t": ([direction, r, u, v], t, sizes["time"], is_forward | (u != v)),  # a fact of u with itself counts once
     }[slot]
-    columns = [np.full(len(r), 1 / size), *(_left_out_share(each, value) for each in given)]
+    columns = [np.full(len(r), 1 / size), *(_left_out_share(each, value, counted) for each in given)]
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-def _left_out_share(given: Ints, value: Ints) -> npt.NDArray[np.float64]:
-    """Return (count of (given, value) − 1) / (count of given − 1) of each row: (n,)."""
-    _, group, totals = np.unique(given, return_inverse=True, return_counts=True)
-    codes = group * (int(value.max(initial=0)) + 1) + value
-    _, pair, counts = np.unique(codes, return_inverse=True, return_counts=True)
+def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return (count of (given, value) − 1) / (count of given − 1) of each row, among the counted rows: (n,)."""
+    _, group = np.unique(given, return_inverse=True)
+    _, pair = np.unique(group * (int(value.max(initial=0)) + 1) + value, return_inverse=True)
+    totals, counts = np.bincount(group, weights=counted), np.bincount(pair, weights=counted)
     return (counts[pair] - 1) / np.maximum(totals[group] - 1, 1)
 
 
@@ -56,21 +60,18 @@ class Popularity:
     def predicates(self, weights: Floats, s: int, o: int, stored: Ints) -> Floats:
         """Return the same of each predicate between two entities: (P,)."""
         count = self.sizes["predicate"]
-        of_subject, of_object = self._rows(s)[:, PREDICATE], self._rows(o)[:, PREDICATE] - count
-        as_object = np.bincount(of_object[of_object >= 0], minlength=count)
-        columns = [
-            self._of_predicate("p", -1),
-            (np.bincount(of_subject, minlength=2 * count)[:count], len(of_subject)),
-            (as_object, len(of_object)),
-        ]
+        forward, inverse = self._rows(s)[:, PREDICATE], self._rows(o)[:, PREDICATE] - count
+        of_subject, of_object = forward[forward < count], inverse[inverse >= 0]
+        columns = [self._of_predicate("p", -1), _counts(of_subject, count), _counts(of_object, count)]
         return _weighted(weights, columns, stored)
 
     def times(self, weights: Floats, s: int, p: int, o: int, stored: Ints) -> Floats:
         """Return the same of each time of a triple: (T,)."""
         columns = [self._of_predicate("t", -1), self._of_predicate("t", p)]
         for entity in (s, o):
-            times = self._rows(entity)[:, TIME]
-            columns.append((np.bincount(times, minlength=self.sizes["time"]), len(times)))
+            rows = self._rows(entity)
+            is_repeated = (rows[:, TARGET] == entity) & (rows[:, PREDICATE] >= self.sizes["predicate"])
+            columns.append(_counts(rows[~is_repeated, TIME], self.sizes["time"]))
         return _weighted(weights, columns, stored)
 
     def _rows(self, entity: int) -> npt.NDArray[np.int32]:
@@ -82,9 +83,12 @@ class Popularity:
             predicate = self.edges.table[:, PREDICATE]
             chosen = predicate == r if r >= 0 else predicate < self.sizes["predicate"]
             column, kind = {"o": (TARGET, "entity"), "p": (PREDICATE, "predicate"), "t": (TIME, "time")}[slot]
-            ids = self.edges.table[chosen, column]
-            self._cached[slot, r] = np.bincount(ids, minlength=self.sizes[kind]), len(ids)
+            self._cached[slot, r] = _counts(self.edges.table[chosen, column], self.sizes[kind])
         return self._cached[slot, r]
+
+
+def _counts(ids: npt.NDArray[np.int32], size: int) -> Counts:
+    return np.bincount(ids, minlength=size), len(ids)
 
 
 def _weighted(weights: Floats, columns: list[Counts], stored: Ints) -> Floats:
@@ -92,6 +96,7 @@ def _weighted(weights: Floats, columns: list[Counts], stored: Ints) -> Floats:
     size = len(columns[0][0])
     out = np.full(size, weights[0] / size, dtype=np.float32)
     for weight, (counts, total) in zip(weights[1:], columns, strict=True):
-        out += weight / max(1, total) * counts
-        out[stored] += weight * ((counts[stored] - 1) / max(1, total - 1) - counts[stored] / max(1, total))
+        shares = counts / max(1, total)
+        shares[stored] = (counts[stored] - 1) / max(1, total - 1)
+        out += weight * shares
     return out
