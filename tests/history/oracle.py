@@ -1,6 +1,7 @@
 """λ and the sums of a fitting pass in loops over plain facts, written from the definitions and not from the code.
 
-A store is a set of (s, p, o, t). Everything about a fact is computed in the store without that fact.
+A store is a set of (s, p, o, t). Everything about a fact is computed in the store without that fact; with `past`, in
+the store before its time.
 """
 
 from __future__ import annotations
@@ -69,10 +70,12 @@ def evidence(store: set[Fact], history: History, fact: Fact, slot: str) -> list[
     return found
 
 
-def shares(store: set[Fact], fact: Fact, slot: str, sizes: dict[str, int]) -> list[float]:
+def shares(store: set[Fact], history: History, fact: Fact, slot: str) -> list[float]:
     """The popularity of a fact's id of a slot, column by column."""
     s, p, o, t = fact
-    rest = store - {fact}
+    rest, sizes = store - {fact}, history.sizes
+    if slot != "t" and history.past["o" if slot == "s" else slot]:
+        rest = {x for x in rest if x[3] < t}
 
     def share(given: list[Fact], position: int) -> float:
         return sum(x[position] == fact[position] for x in given) / max(1, len(given))
@@ -97,7 +100,7 @@ def rate(store: set[Fact], history: History, fact: Fact, slot: str) -> float:
     name = "o" if slot == "s" else slot
     kernel, weights = history.kernels[name], history.weights[name][weights_row(history, fact, slot)]
     spoken = sum(float(kernel[said.entry]) for said in evidence(store, history, fact, slot))
-    parts = zip(weights, shares(store, fact, slot, history.sizes), strict=True)
+    parts = zip(weights, shares(store, history, fact, slot), strict=True)
     return spoken + sum(float(weight) * share for weight, share in parts)
 
 
@@ -113,14 +116,14 @@ def add_query(store: set[Fact], history: History, fact: Fact, slot: str, sums: l
         exposure[each.entry] += 1 / total
     for each in evidence(rest, history, fact, slot):
         hits[each.entry] += kernel[each.entry] / own
-    weight_hits[row] += weights * shares(rest, fact, slot, history.sizes) / own
+    weight_hits[row] += weights * shares(rest, history, fact, slot) / own
     weight_exposure[row] += 1 / total
     return float(np.log(own / total))
 
 
-def random_history(store: set[Fact], sizes: dict[str, int], seed: int = 0) -> History:
+def random_history(store: set[Fact], sizes: dict[str, int], *, past: bool = False) -> History:
     """A history with random kernels and weights, so that a wrong class, bin or column shows."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     facts = Facts.of(sorted(store))
     classes = predicate_classes(facts, sizes["predicate"])
     count = int(classes.max()) + 1
@@ -130,4 +133,7 @@ def random_history(store: set[Fact], sizes: dict[str, int], seed: int = 0) -> Hi
         slot: rng.uniform(0.1, 2, (1 if slot == "p" else n, COLUMNS[slot])).astype(np.float32)
         for slot, n in asked.items()
     }
+    if past:
+        for kernel in kernels.values():
+            kernel[:, :, [0, *range(1 + SIDE, COUNT)]] = 0
     return History(facts, sizes, classes, kernels, weights)

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from recollect import Facts
 from recollect.history import edges
 from recollect.history.bins import COUNT
+from tests.backends import EACH_BACKEND, running
 from tests.history import oracle
 
 SIZES = {"entity": 3, "predicate": 2, "time": 7}
 IDS = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 2), st.integers(0, 6))
 STORES = st.sets(IDS, min_size=1, max_size=40)  # few ids: loops, parallel predicates, runs and equal times are common
+PAST = pytest.mark.parametrize("past", [False, True], ids=["all", "past"])
 SLOTS = pytest.mark.parametrize("slot", "spot")
 
 
@@ -26,10 +28,13 @@ def assert_rates_are_right(history, store, queries, slot):
 
 
 @SLOTS
+@PAST
+@EACH_BACKEND
 @given(store=STORES, query=IDS)
-def test_rates_are_those_of_loops_over_the_stored_facts(slot, store, query):
-    history = oracle.random_history(store, SIZES)
-    assert_rates_are_right(history, store, [query, min(store)], slot)
+def test_rates_are_those_of_loops_over_the_stored_facts(backend, past, slot, store, query):
+    history = oracle.random_history(store, SIZES, past=past)
+    with running(backend):
+        assert_rates_are_right(history, store, [query, min(store)], slot)
 
 
 def long_axis():
@@ -43,10 +48,12 @@ def long_axis():
 
 
 @SLOTS
-def test_rates_are_right_on_a_long_axis(slot):
+@EACH_BACKEND
+def test_rates_are_right_on_a_long_axis(backend, slot):
     store, sizes = long_axis(), {"entity": 3, "predicate": 2, "time": 300}
     queries = [(0, 0, 1, 9), (1, 0, 0, 39), (0, 1, 1, 200), (0, 0, 0, 11)]
-    assert_rates_are_right(oracle.random_history(store, sizes), store, queries, slot)
+    with running(backend):
+        assert_rates_are_right(oracle.random_history(store, sizes), store, queries, slot)
 
 
 def test_the_long_axis_has_a_fact_in_every_bin():
@@ -75,6 +82,16 @@ def test_a_stored_fact_has_the_score_that_it_has_once_removed(slot, store, numbe
     answer = query.column(slot)[:, None]
     stored, removed = (each.score_against(query, slot, answer) for each in (history, without))
     np.testing.assert_allclose(stored, removed, atol=1e-6)
+
+
+@pytest.mark.parametrize("slot", "spo")
+@given(store=STORES, query=IDS, changed=STORES)
+def test_with_past_lags_only_the_asked_time_and_the_future_change_no_score(slot, store, query, changed):
+    kept = {fact for fact in store if fact[3] < query[3]}
+    later = {fact for fact in changed if fact[3] >= query[3]}
+    history = oracle.random_history(store, SIZES, past=True)
+    other = history.with_facts(Facts.of(sorted(kept | later)))
+    assert (history.rates(Facts.of([query]), slot) == other.rates(Facts.of([query]), slot)).all()
 
 
 @SLOTS

@@ -5,6 +5,8 @@ Columns of shares by asked slot, each with sum 1 over its candidates:
     o    uniform; among the targets of the predicate
     p    uniform; among all facts; among the facts with this subject; among those with this object
     t    uniform; among all facts; among the facts of the predicate; with the subject on either side; with the object
+
+With `past`, only facts before the asked time count (not where the time is asked); else all but the answer itself.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from recollect.history.bins import Ints
 from recollect.history.edges import PREDICATE, TARGET, TIME, Edges, Floats
 
 COLUMNS = {"o": 2, "p": 4, "t": 5}  # columns of shares by asked slot
+Rows = npt.NDArray[np.int32]  # of the table of edges
 Counts = tuple[Ints, int]  # how often each candidate occurs (N,), and the sum over all candidates
 
 
-def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int]) -> Floats:
+def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int], *, past: bool) -> Floats:
     """Return the shares of each edge's own id of the asked slot, without its fact: (2n, columns).
 
     Where a predicate or a time is asked, the rows of inverse edges mean nothing.
@@ -34,8 +37,11 @@ def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int]) -> Floats
         "p": ([direction, u, v], r, sizes["predicate"], is_forward),
         "t": ([direction, r, u, v], t, sizes["time"], is_forward | (u != v)),  # a fact of u with itself counts once
     }[slot]
-    columns = [np.full(len(r), 1 / size), *(_left_out_share(each, value, counted) for each in given)]
-    return np.stack(columns, axis=1).astype(np.float32)
+    if past and slot != "t":
+        shares = [_past_share(each, value, t, counted) for each in given]
+    else:
+        shares = [_left_out_share(each, value, counted) for each in given]
+    return np.stack([np.full(len(r), 1 / size), *shares], axis=1).astype(np.float32)
 
 
 def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -46,45 +52,75 @@ def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) ->
     return (counts[pair] - 1) / np.maximum(totals[group] - 1, 1)
 
 
+def _past_share(given: Ints, value: Ints, t: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return count of (given, value) / count of given of each row, among the counted rows with earlier t: (n,)."""
+    times = int(t.max(initial=0)) + 1
+
+    def earlier(groups: Ints) -> Ints:
+        codes = np.sort(groups[counted] * times + t[counted])
+        found: Ints = np.searchsorted(codes, groups * times + t) - np.searchsorted(codes, groups * times)
+        return found
+
+    pair = given * (int(value.max(initial=0)) + 1) + value
+    return earlier(pair) / np.maximum(earlier(given), 1)
+
+
 class Popularity:
-    """Weighted shares of all candidates of a query."""
+    """Weighted shares of all candidates of a query; with `before`, among the facts before a time."""
 
     def __init__(self, edges: Edges, sizes: Mapping[str, int]) -> None:
         self.edges, self.sizes = edges, sizes
-        self._cached: dict[tuple[str, int], Counts] = {}
+        self._rows_cached: dict[int, Rows] = {}
+        self._counts_cached: dict[tuple[str, int], Counts] = {}
 
-    def entities(self, weights: Floats, r: int, stored: Ints) -> Floats:
+    def entities(self, weights: Floats, r: int, stored: Ints, before: int | None = None) -> Floats:
         """Return Σ_c w_c share_c of each entity as the target of r: (E,); stored answers are left out of their own."""
-        return _weighted(weights, [self._of_predicate("o", r)], stored)
+        return _weighted(weights, [self._of_predicate("o", r, before)], stored)
 
-    def predicates(self, weights: Floats, s: int, o: int, stored: Ints) -> Floats:
+    def predicates(self, weights: Floats, s: int, o: int, stored: Ints, before: int | None = None) -> Floats:
         """Return the same of each predicate between two entities: (P,)."""
         count = self.sizes["predicate"]
-        forward, inverse = self._rows(s)[:, PREDICATE], self._rows(o)[:, PREDICATE] - count
+        forward = self._of_entity(s, before)[:, PREDICATE]
+        inverse = self._of_entity(o, before)[:, PREDICATE] - count
         of_subject, of_object = forward[forward < count], inverse[inverse >= 0]
-        columns = [self._of_predicate("p", -1), _counts(of_subject, count), _counts(of_object, count)]
+        columns = [self._of_predicate("p", -1, before), _counts(of_subject, count), _counts(of_object, count)]
         return _weighted(weights, columns, stored)
 
     def times(self, weights: Floats, s: int, p: int, o: int, stored: Ints) -> Floats:
         """Return the same of each time of a triple: (T,)."""
         columns = [self._of_predicate("t", -1), self._of_predicate("t", p)]
         for entity in (s, o):
-            rows = self._rows(entity)
+            rows = self._of_entity(entity)
             is_repeated = (rows[:, TARGET] == entity) & (rows[:, PREDICATE] >= self.sizes["predicate"])
             columns.append(_counts(rows[~is_repeated, TIME], self.sizes["time"]))
         return _weighted(weights, columns, stored)
 
-    def _rows(self, entity: int) -> npt.NDArray[np.int32]:
-        return self.edges.table[self.edges.start[entity] : self.edges.start[entity + 1]]
+    def _of_entity(self, entity: int, before: int | None = None) -> Rows:
+        """Return the edges of an entity: (n, 8)."""
+        rows = self.edges.table[self.edges.start[entity] : self.edges.start[entity + 1]]
+        return rows if before is None else rows[rows[:, TIME] < before]
 
-    def _of_predicate(self, slot: str, r: int) -> Counts:
+    def _of_predicate(self, slot: str, r: int, before: int | None = None) -> Counts:
         """Return the counts of a slot's ids among the edges of predicate r, or of all predicates for −1."""
-        if (slot, r) not in self._cached:
-            predicate = self.edges.table[:, PREDICATE]
-            chosen = predicate == r if r >= 0 else predicate < self.sizes["predicate"]
-            column, kind = {"o": (TARGET, "entity"), "p": (PREDICATE, "predicate"), "t": (TIME, "time")}[slot]
-            self._cached[slot, r] = _counts(self.edges.table[chosen, column], self.sizes[kind])
-        return self._cached[slot, r]
+        column, size = {
+            "o": (TARGET, self.sizes["entity"]),
+            "p": (PREDICATE, self.sizes["predicate"]),
+            "t": (TIME, self.sizes["time"]),
+        }[slot]
+        if before is not None:
+            rows = self._by_time(r)
+            return _counts(rows[: np.searchsorted(rows[:, TIME], before), column], size)
+        if (slot, r) not in self._counts_cached:
+            self._counts_cached[slot, r] = _counts(self._by_time(r)[:, column], size)
+        return self._counts_cached[slot, r]
+
+    def _by_time(self, r: int) -> Rows:
+        """Return the edges of predicate r, or the stored direction of all for −1, in the order of time: (n, 8)."""
+        if r not in self._rows_cached:
+            table = self.edges.table
+            rows = table[table[:, PREDICATE] == r if r >= 0 else table[:, PREDICATE] < self.sizes["predicate"]]
+            self._rows_cached[r] = rows[np.argsort(rows[:, TIME], kind="stable")]
+        return self._rows_cached[r]
 
 
 def _counts(ids: npt.NDArray[np.int32], size: int) -> Counts:
