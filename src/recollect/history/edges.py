@@ -47,6 +47,11 @@ class Edges:
         """u · E + v of each edge, sorted: (2n,)."""
         return self.source * (len(self.start) - 1) + self.column(TARGET)
 
+    def pair_ranges(self, u: Ints, v: Ints) -> tuple[Ints, Ints]:
+        """Return the first edge from u to v and the one after the last: (B,), (B,)."""
+        wanted = u * (len(self.start) - 1) + v
+        return np.searchsorted(self.pair_codes, wanted), np.searchsorted(self.pair_codes, wanted, side="right")
+
     @cached_property
     def mirror(self) -> Ints:
         """The edge that is the same fact, for facts from an entity to itself; −1 for all others: (2n,)."""

@@ -18,7 +18,8 @@ from torch import Tensor
 from recollect.engine import one_thread, parallel_for
 from recollect.graph.facts import KINDS, Facts
 from recollect.history.bins import Ints, lag_bins
-from recollect.history.edges import PREDICATE, TARGET, TIME, Floats, build_edges, predicate_classes
+from recollect.history.edges import Floats, build_edges, predicate_classes
+from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import fit_kernel, fitting_pass, predicate_kinds, reads_only_past, slot_queries, start_kernel
 from recollect.history.reference import blocks, loops
 from recollect.history.shares import Popularity
@@ -115,57 +116,47 @@ class History:
     def rates(self, facts: Facts, slot: str) -> Floats:
         """Return λ of each fact with every id in `slot`: (B, N) float32."""
         out = np.empty((len(facts), self.sizes[KINDS[slot]]), dtype=np.float32)
-        run = {"s": self._entity_rates, "o": self._entity_rates, "p": self._predicate_rates, "t": self._time_rates}
 
         def body(first: int, last: int) -> None:
             for part in blocks(first, last):
-                run[slot](facts[part], slot, out[part])
+                for n in range(part.start, part.stop):
+                    out[n] = self._popularity(facts.ids[n].tolist(), slot)
+                self._add_evidence(facts[part], slot, out[part])
 
         parallel_for(body, len(facts), 8 * out.size)
         return out
 
-    def _entity_rates(self, facts: Facts, slot: str, out: Floats) -> None:
-        edges, t = self.edges, facts.t.numpy()
-        u, r, inverse = facts.s.numpy(), facts.p.numpy(), facts.p.numpy() + self.sizes["predicate"]
-        if slot == "s":
-            u, r, inverse = facts.o.numpy(), inverse, r
-        asked = self.classes[r]
-        for n in range(len(u)):
-            rows = edges.table[edges.start[u[n]] : edges.start[u[n] + 1]]
-            stored = rows[(rows[:, TIME] == t[n]) & (rows[:, PREDICATE] == r[n]), TARGET]
-            weights = self.weights["o"][asked[n]]
-            out[n] = self.popularity.entities(weights, int(r[n]), *self._counted("o", stored, t[n]))
-        loops().score_entities(
-            edges.start, edges.table, self.bins.by_lag, self.kernels["o"], u, r, inverse, asked, t, out
-        )
+    def evidence(self, fact: Facts, slot: str) -> Evidence:
+        """Return what speaks for one fact as the answer of a slot: stored facts and popularity, by share of λ."""
+        s, p, o, t = fact.ids[0].tolist()
+        u, r, v = (o, p + self.sizes["predicate"], s) if slot == "s" else (s, p, o)
+        kernel = self.kernels["o" if slot == "s" else slot][self.classes[r]]
+        popularity = self._popularity([s, p, o, t], slot)[int(fact.column(slot))]
+        return find_evidence(self.edges, self.bins, kernel, (u, r, v, t), float(popularity))
 
-    def _counted(self, slot: str, stored: Ints, t: int) -> tuple[Ints, int | None]:
-        """Return which candidates popularity counts one fact less of, and the time before which it counts facts."""
-        return (stored[:0], t) if self.past[slot] else (stored, None)
+    def _popularity(self, fact: list[int], slot: str) -> Floats:
+        """Return the part of λ that popularity gives to every id in `slot`: (N,)."""
+        s, p, o, t = fact
+        if slot == "p":
+            return self.popularity.predicates(self.weights["p"][0], s, o, t, past=self.past["p"])
+        if slot == "t":
+            return self.popularity.times(self.weights["t"][self.classes[p]], s, p, o)
+        u, r = (o, p + self.sizes["predicate"]) if slot == "s" else (s, p)
+        return self.popularity.entities(self.weights["o"][self.classes[r]], u, r, t, past=self.past["o"])
 
-    def _predicate_rates(self, facts: Facts, slot: str, out: Floats) -> None:
-        edges, t, (first, last) = self.edges, facts.t.numpy(), self._pair_ranges(facts)
-        for n, (s, o) in enumerate(zip(facts.s.tolist(), facts.o.tolist(), strict=True)):
-            rows = edges.table[first[n] : last[n]]
-            stored = rows[(rows[:, TIME] == t[n]) & (rows[:, PREDICATE] < self.sizes["predicate"]), PREDICATE]
-            out[n] = self.popularity.predicates(self.weights["p"][0], s, o, *self._counted("p", stored, t[n]))
-        is_loop = (facts.s == facts.o).numpy()
-        loops().score_predicates(
-            first, last, is_loop, edges.table, self.bins.by_lag, self.kernels["p"], self.classes, t, out
-        )
-
-    def _time_rates(self, facts: Facts, slot: str, out: Floats) -> None:
-        edges, p, (first, last) = self.edges, facts.p.numpy(), self._pair_ranges(facts)
-        asked = self.classes[p]
-        for n, (s, o) in enumerate(zip(facts.s.tolist(), facts.o.tolist(), strict=True)):
-            rows = edges.table[first[n] : last[n]]
-            stored = rows[rows[:, PREDICATE] == p[n], TIME]
-            out[n] = self.popularity.times(self.weights["t"][asked[n]], s, int(p[n]), o, stored)
-        inverse = torch.where(facts.s == facts.o, facts.p + self.sizes["predicate"], -1).numpy()
-        loops().score_times(first, last, edges.table, self.bins.by_lag, self.kernels["t"], p, inverse, asked, out)
-
-    def _pair_ranges(self, facts: Facts) -> tuple[Ints, Ints]:
-        """Return the range of edges from each fact's subject to its object: (B,), (B,)."""
-        wanted = facts.s.numpy() * self.sizes["entity"] + facts.o.numpy()
-        codes = self.edges.pair_codes
-        return np.searchsorted(codes, wanted), np.searchsorted(codes, wanted, side="right")
+    def _add_evidence(self, facts: Facts, slot: str, out: Floats) -> None:
+        """Add the part of λ that stored facts give to every id in `slot`: (B, N)."""
+        s, p, o, t = (facts.column(each).numpy() for each in "spot")
+        inverse, edges, bins = p + self.sizes["predicate"], self.edges.table, self.bins.by_lag
+        if slot in "so":
+            u, r, inverse = (o, inverse, p) if slot == "s" else (s, p, inverse)
+            k, asked = self.kernels["o"], self.classes[r]
+            loops().score_entities(self.edges.start, edges, bins, k, u, r, inverse, asked, t, out)
+            return
+        first, last = self.edges.pair_ranges(s, o)
+        k, is_loop = self.kernels[slot], s == o
+        if slot == "p":
+            loops().score_predicates(first, last, is_loop, edges, bins, k, self.classes, t, out)
+        else:
+            inverse = np.where(is_loop, inverse, -1)
+            loops().score_times(first, last, edges, bins, k, p, inverse, self.classes[p], out)

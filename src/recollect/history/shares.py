@@ -20,6 +20,7 @@ from recollect.history.bins import Ints
 from recollect.history.edges import PREDICATE, TARGET, TIME, Edges, Floats
 
 COLUMNS = {"o": 2, "p": 4, "t": 5}  # columns of shares by asked slot
+NONE = slice(0)
 Rows = npt.NDArray[np.int32]  # of the table of edges
 Counts = tuple[Ints, int]  # how often each candidate occurs (N,), and the sum over all candidates
 
@@ -66,33 +67,44 @@ def _past_share(given: Ints, value: Ints, t: Ints, counted: npt.NDArray[np.bool_
 
 
 class Popularity:
-    """Weighted shares of all candidates of a query; with `before`, among the facts before a time."""
+    """Weighted shares of all candidates of a query; stored answers are left out of their own."""
 
     def __init__(self, edges: Edges, sizes: Mapping[str, int]) -> None:
         self.edges, self.sizes = edges, sizes
         self._rows_cached: dict[int, Rows] = {}
         self._counts_cached: dict[tuple[str, int], Counts] = {}
 
-    def entities(self, weights: Floats, r: int, stored: Ints, before: int | None = None) -> Floats:
-        """Return Σ_c w_c share_c of each entity as the target of r: (E,); stored answers are left out of their own."""
-        return _weighted(weights, [self._of_predicate("o", r, before)], stored)
+    def entities(self, weights: Floats, u: int, r: int, t: int, *, past: bool) -> Floats:
+        """Return Σ_c w_c share_c of each entity as the target of (u, r) at t: (E,)."""
+        if past:
+            return _weighted(weights, [self._of_predicate("o", r, before=t)])
+        rows = self._of_entity(u)
+        stored = rows[(rows[:, TIME] == t) & (rows[:, PREDICATE] == r), TARGET]
+        return _weighted(weights, [self._of_predicate("o", r)], stored)
 
-    def predicates(self, weights: Floats, s: int, o: int, stored: Ints, before: int | None = None) -> Floats:
-        """Return the same of each predicate between two entities: (P,)."""
-        count = self.sizes["predicate"]
-        forward = self._of_entity(s, before)[:, PREDICATE]
-        inverse = self._of_entity(o, before)[:, PREDICATE] - count
-        of_subject, of_object = forward[forward < count], inverse[inverse >= 0]
-        columns = [self._of_predicate("p", -1, before), _counts(of_subject, count), _counts(of_object, count)]
+    def predicates(self, weights: Floats, s: int, o: int, t: int, *, past: bool) -> Floats:
+        """Return Σ_c w_c share_c of each predicate between two entities at t: (P,)."""
+        before, count = t if past else None, self.sizes["predicate"]
+        of_subject, of_object = self._of_entity(s, before), self._of_entity(o, before)
+        of_subject = of_subject[of_subject[:, PREDICATE] < count]
+        of_object = of_object[of_object[:, PREDICATE] >= count]
+        columns = [
+            self._of_predicate("p", -1, before),
+            _counts(of_subject[:, PREDICATE], count),
+            _counts(of_object[:, PREDICATE] - count, count),
+        ]
+        stored = of_subject[(of_subject[:, TARGET] == o) & (of_subject[:, TIME] == t), PREDICATE]
         return _weighted(weights, columns, stored)
 
-    def times(self, weights: Floats, s: int, p: int, o: int, stored: Ints) -> Floats:
-        """Return the same of each time of a triple: (T,)."""
+    def times(self, weights: Floats, s: int, p: int, o: int) -> Floats:
+        """Return Σ_c w_c share_c of each time of a triple: (T,)."""
         columns = [self._of_predicate("t", -1), self._of_predicate("t", p)]
         for entity in (s, o):
             rows = self._of_entity(entity)
             is_repeated = (rows[:, TARGET] == entity) & (rows[:, PREDICATE] >= self.sizes["predicate"])
             columns.append(_counts(rows[~is_repeated, TIME], self.sizes["time"]))
+        rows = self._of_entity(s)
+        stored = rows[(rows[:, TARGET] == o) & (rows[:, PREDICATE] == p), TIME]
         return _weighted(weights, columns, stored)
 
     def _of_entity(self, entity: int, before: int | None = None) -> Rows:
@@ -127,7 +139,7 @@ def _counts(ids: npt.NDArray[np.int32], size: int) -> Counts:
     return np.bincount(ids, minlength=size), len(ids)
 
 
-def _weighted(weights: Floats, columns: list[Counts], stored: Ints) -> Floats:
+def _weighted(weights: Floats, columns: list[Counts], stored: Rows | slice = NONE) -> Floats:
     """Return w_0 / N + Σ_c w_c count_c / total_c: (N,); for stored candidates with one fact less."""
     size = len(columns[0][0])
     out = np.full(size, weights[0] / size, dtype=np.float32)
