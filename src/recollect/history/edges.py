@@ -47,6 +47,11 @@ class Edges:
         """u · E + v of each edge, sorted: (2n,)."""
         return self.source * (len(self.start) - 1) + self.column(TARGET)
 
+    def pair_ranges(self, u: Ints, v: Ints) -> tuple[Ints, Ints]:
+        """Return the first edge from u to v and the one after the last: (B,), (B,)."""
+        wanted = u * (len(self.start) - 1) + v
+        return np.searchsorted(self.pair_codes, wanted), np.searchsorted(self.pair_codes, wanted, side="right")
+
     @cached_property
     def mirror(self) -> Ints:
         """The edge that is the same fact, for facts from an entity to itself; −1 for all others: (2n,)."""
@@ -59,12 +64,24 @@ class Edges:
         return found
 
     @cached_property
-    def twins(self) -> Ints:
-        """The number of edges with the same (u, r, t), the edge included: (2n,)."""
+    def _twin_groups(self) -> Ints:
+        """The number of each edge's group, those with the same (u, r, t): (2n,)."""
         predicate, time = self.column(PREDICATE), self.column(TIME)
         code = (self.source * (predicate.max(initial=0) + 1) + predicate) * (time.max(initial=0) + 1) + time
-        _, index, counts = np.unique(code, return_inverse=True, return_counts=True)
-        return counts[index].astype(np.int64)
+        return np.unique(code, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def twins(self) -> Ints:
+        """The number of edges with the same (u, r, t), the edge included: (2n,)."""
+        return np.bincount(self._twin_groups)[self._twin_groups]
+
+    @cached_property
+    def mirror_of_twin(self) -> Ints:
+        """The mirror of the edge with the same (u, r, t) that leads from u to itself; −1 if there is none: (2n,)."""
+        found = np.full(len(self.table), -1)
+        loops = np.flatnonzero(self.mirror >= 0)
+        found[self._twin_groups[loops]] = self.mirror[loops]
+        return found[self._twin_groups]
 
 
 def build_edges(facts: Facts, sizes: Mapping[str, int], classes: Ints, bins: Bins) -> Edges:

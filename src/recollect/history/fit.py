@@ -1,7 +1,8 @@
 """Fit kernels by minorise-maximise: conditional likelihood of each stored fact's answer, that fact left out.
 
-With Z = Σ λ over the candidates, hits[c] = Σ k[c]/λ(answer) over the evidence for the answer, and exposure[c] = Σ 1/Z
-over the evidence for any candidate, a pass is
+A query is a stored fact with one slot asked for, in the store without that fact. With Z = Σ λ over the candidates (each
+column of shares counts as 1), hits[c] = Σ k[c]/λ(answer) over the evidence for the answer, and exposure[c] = Σ 1/Z over
+the evidence for any candidate, a pass is
 
     k[c] ← (α + hits[c]) / (α / prior[c] + exposure[c])        (a step RELAXATION times as long on the log scale)
 
@@ -11,15 +12,18 @@ bins, estimated anew in every pass; kinds are the same predicate, its inverse an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from recollect.engine import parallel_for
 from recollect.history import bins as binning
-from recollect.history.bins import Ints
-from recollect.history.edges import Floats
+from recollect.history.bins import Bins, Ints
+from recollect.history.edges import PREDICATE, TIME, Edges, Floats
+from recollect.history.reference import blocks, loops
+from recollect.history.shares import left_out_shares
 
 PASSES = 12
 RELAXATION = 1.8  # exponent of the multiplicative update: between 1 and 2 it converges in fewer passes
@@ -27,6 +31,7 @@ STRENGTH = 3.0  # α: facts that the prior of a kernel value counts as
 AFFINITY_STRENGTH = 0.3  # facts that an affinity of 1 counts as
 GROUP_STRENGTH = 2.0  # facts that a group factor of 1 counts as
 PASS_EDGES = 150_000_000  # edges visited per pass; larger stores are sampled, with another sample in each pass
+TIME_COST = 16  # of an edge visited in a query for a time, relative to other queries
 OLDER_START = 0.1  # of facts that are not the closest, relative to the closest
 TINY = 1e-12
 
@@ -61,10 +66,60 @@ class Statistics:
 Pass = Callable[[Floats, Floats, Ints, Statistics], None]  # adds the sums of queries, given kernel and weights
 
 
+class Queries(NamedTuple):
+    """The edges whose answer is asked for. Neighbours in a group share work and are sampled together."""
+
+    edge: Ints  # (n,)
+    group: Ints  # (n,): 0, 1, 2, …, ascending
+    cost: Ints  # (n,): edges visited for the query
+
+
+def slot_queries(edges: Edges, slot: str) -> Queries:
+    """Return the queries of an asked slot: all edges by (source, time) for `o`, one edge of each fact for others."""
+    of_pair = np.diff(edges.pairs)[:, 0]
+    if slot != "o":
+        queries = np.flatnonzero(edges.column(PREDICATE) < edges.predicates)
+        return Queries(queries, np.arange(len(queries)), of_pair[queries] * (TIME_COST if slot == "t" else 1))
+    queries = np.lexsort((edges.column(TIME), edges.source))
+    source, time = edges.source[queries], edges.column(TIME)[queries]
+    is_first = np.append(True, (np.diff(source) != 0) | (np.diff(time) != 0))[: len(queries)]
+    of_source = np.diff(edges.start)[source]  # counted once for a group
+    return Queries(queries, np.cumsum(is_first) - 1, of_pair[queries] + np.where(is_first, of_source, 0))
+
+
+def fitting_pass(
+    edges: Edges, bins: Bins, sizes: Mapping[str, int], classes: Ints, slot: str, *, past: bool = False
+) -> Pass:
+    """Return the function that adds the sums of queries for a slot."""
+    shares = left_out_shares(edges, slot, sizes, past=past)
+    members = np.bincount(classes[: sizes["predicate"]]).astype(np.float32)  # predicates per class
+
+    def entity_pass(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+        sums.log_likelihood += loops().entity_pass(
+            edges.start, edges.table, bins.by_lag, edges.pairs, edges.mirror_of_twin, edges.twins, k, w, shares,
+            queries, edges.source[queries], *sums.arrays,
+        )  # fmt: skip
+
+    def predicate_pass(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+        of_any, columns = np.zeros_like(k[0]), np.tensordot(members, k, axes=1)
+        sums.log_likelihood += loops().predicate_pass(
+            edges.table, bins.by_lag, edges.pairs, edges.mirror, classes, k, columns, w, shares, queries, of_any,
+            *sums.arrays,
+        )  # fmt: skip
+        sums.exposure += members[:, None, None] * of_any
+
+    def time_pass(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+        sums.log_likelihood += loops().time_pass(
+            edges.table, bins.by_lag, bins.run, bins.ranges, edges.pairs, edges.mirror, sizes["time"], k, w, shares,
+            queries, *sums.arrays,
+        )  # fmt: skip
+
+    return {"o": entity_pass, "p": predicate_pass, "t": time_pass}[slot]
+
+
 def fit_kernel(
     run: Pass,
-    queries: Ints,
-    cost: Ints,
+    queries: Queries,
     kernel: Floats,
     weights: Floats,
     kinds: Ints,
@@ -74,15 +129,16 @@ def fit_kernel(
 ) -> tuple[Floats, Floats]:
     """Return kernel and weights after PASSES passes over the queries, or samples of them where they cost too much.
 
-    `queries` are consecutive groups that share work; `cost` (n,) is the number of edges that each query visits. A bin
-    whose kernel starts at 0 stays 0.
+    A bin whose kernel starts at 0 stays 0.
     """
-    share = min(1.0, PASS_EDGES / max(1, int(cost.sum())))
+    total = int(queries.cost.sum())
+    groups = int(queries.group.max(initial=-1)) + 1
+    share = min(1.0, PASS_EDGES / max(1, total))
     average = Statistics.zeros(kernel, weights)
     allowed = kernel > 0
     for number in range(PASSES):
-        sample = queries if share == 1.0 else queries[rng.random(len(queries)) < share]
-        sums = _run_pass(run, kernel, weights, sample, int(cost.sum() * share))
+        sample = queries.edge if share == 1.0 else queries.edge[(rng.random(groups) < share)[queries.group]]
+        sums = _run_pass(run, kernel, weights, sample, int(total * share))
         step = 1.0 if share == 1.0 else (number + 1) ** -0.6
         average.add_(sums, factor=step / share, keep=1 - step)
         prior = _prior(average, kinds)
@@ -101,7 +157,8 @@ def _run_pass(run: Pass, kernel: Floats, weights: Floats, queries: Ints, work: i
 
     def body(first: int, last: int) -> None:
         parts[first] = Statistics.zeros(kernel, weights)
-        run(kernel, weights, queries[first:last], parts[first])
+        for part in blocks(first, last):
+            run(kernel, weights, queries[part], parts[first])
 
     parallel_for(body, len(queries), 16 * work)
     first, *others = sorted(parts)
@@ -151,3 +208,8 @@ def start_kernel(classes: int, others: int, *, past: bool) -> Floats:
     if past:
         kernel[:, :, 1 + binning.SIDE :] = 0
     return kernel
+
+
+def reads_only_past(kernel: Floats) -> bool:
+    """Return whether a kernel is 0 for lag 0 and the future, as one fitted with `past` is."""
+    return not kernel[:, :, 0].any() and not kernel[:, :, 1 + binning.SIDE :].any()

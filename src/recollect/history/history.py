@@ -18,13 +18,14 @@ from torch import Tensor
 from recollect.engine import one_thread, parallel_for
 from recollect.graph.facts import KINDS, Facts
 from recollect.history.bins import Ints, lag_bins
-from recollect.history.edges import PREDICATE, TARGET, TIME, Floats, build_edges, predicate_classes
-from recollect.history.fit import Pass, Statistics, fit_kernel, predicate_kinds, start_kernel
-from recollect.history.shares import Popularity, left_out_shares
+from recollect.history.edges import Floats, build_edges, predicate_classes
+from recollect.history.evidence import Evidence, find_evidence
+from recollect.history.fit import fit_kernel, fitting_pass, predicate_kinds, reads_only_past, slot_queries, start_kernel
+from recollect.history.reference import blocks, loops
+from recollect.history.shares import Popularity
 from recollect.history.state import Parameters, check_ids, kernel_shape, read_tensors, to_tensors, weights_shape
 
 ASKED = "opt"  # slots with a kernel; subjects are asked for as targets of inverse predicates
-TIME_PASS_COST = 16  # of a query for a time, relative to one for a predicate with as many edges
 MIN_RATE = 1e-30  # so that log λ is finite
 
 
@@ -46,6 +47,7 @@ class History:
         weights: Mapping[str, Floats],
     ) -> None:
         self.sizes, self.classes, self.kernels, self.weights = dict(sizes), classes, dict(kernels), dict(weights)
+        self.past = {slot: reads_only_past(kernel) for slot, kernel in self.kernels.items()}
         self.facts, self.bins = facts.true(), lag_bins(sizes["time"])
         self.edges = build_edges(self.facts, sizes, classes, self.bins)
         self.popularity = Popularity(self.edges, sizes)
@@ -70,7 +72,7 @@ class History:
 
             with one_thread():
                 fitted = history._fit_slot(slot, past, np.random.default_rng(seed), report)
-            history.kernels[slot], history.weights[slot] = fitted
+            history.kernels[slot], history.weights[slot], history.past[slot] = *fitted, past
         return history
 
     def with_facts(self, facts: Facts, sizes: Mapping[str, int] | None = None) -> History:
@@ -91,63 +93,12 @@ class History:
         self, slot: str, past: bool, rng: np.random.Generator, report: Callable[[float], None]
     ) -> tuple[Floats, Floats]:
         """Return kernel and weights of one asked slot."""
-        edges, directed = self.edges, int(self.classes.max(initial=-1)) + 1
-        popularity = left_out_shares(edges, slot, self.sizes)
+        directed = int(self.classes.max(initial=-1)) + 1
         kernel = start_kernel(*kernel_shape(slot, directed)[:2], past=past)
         weights = np.full(weights_shape(slot, directed), 0.01, dtype=np.float32)
-        if slot == "o":
-            queries = np.lexsort((edges.column(TIME), edges.source))
-            cost = np.diff(edges.start)[edges.source[queries]]
-        else:
-            queries = np.flatnonzero(edges.column(PREDICATE) < self.sizes["predicate"])
-            cost = np.diff(edges.pairs[queries])[:, 0] * (TIME_PASS_COST if slot == "t" else 1)
-        run = {"o": self._entity_pass, "p": self._predicate_pass, "t": self._time_pass}[slot](popularity)
+        run = fitting_pass(self.edges, self.bins, self.sizes, self.classes, slot, past=past)
         kinds = predicate_kinds(len(kernel), directed // 2)
-        return fit_kernel(run, queries, cost, kernel, weights, kinds, rng=rng, report=report)
-
-    def _entity_pass(self, popularity: Floats) -> Pass:
-        from recollect.history import kernels
-
-        edges = self.edges
-
-        def run(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
-            sums.log_likelihood += kernels.entity_pass(
-                edges.start, edges.table, self.bins.by_lag, edges.pairs, edges.mirror, edges.twins, k, w, popularity,
-                queries, edges.source[queries], *sums.arrays,
-            )  # fmt: skip
-
-        return run
-
-    def _predicate_pass(self, popularity: Floats) -> Pass:
-        from recollect.history import kernels
-
-        edges = self.edges
-        members = np.bincount(self.classes[: self.sizes["predicate"]]).astype(np.float32)  # predicates per class
-
-        def run(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
-            hits, exposure, *of_weights = sums.arrays
-            of_any = np.zeros_like(exposure[0])
-            columns = np.tensordot(members, k, axes=1)
-            sums.log_likelihood += kernels.predicate_pass(
-                edges.table, self.bins.by_lag, edges.pairs, edges.mirror, k, columns, w, popularity, queries,
-                hits, of_any, *of_weights,
-            )  # fmt: skip
-            exposure += members[:, None, None] * of_any
-
-        return run
-
-    def _time_pass(self, popularity: Floats) -> Pass:
-        from recollect.history import kernels
-
-        edges, bins = self.edges, self.bins
-
-        def run(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
-            sums.log_likelihood += kernels.time_pass(
-                edges.table, bins.by_lag, bins.run, bins.ranges, edges.pairs, edges.mirror, self.sizes["time"],
-                k, w, popularity, queries, *sums.arrays,
-            )  # fmt: skip
-
-        return run
+        return fit_kernel(run, slot_queries(self.edges, slot), kernel, weights, kinds, rng=rng, report=report)
 
     # -- scores -----------------------------------------------------------------------------------------------------
 
@@ -165,64 +116,47 @@ class History:
     def rates(self, facts: Facts, slot: str) -> Floats:
         """Return λ of each fact with every id in `slot`: (B, N) float32."""
         out = np.empty((len(facts), self.sizes[KINDS[slot]]), dtype=np.float32)
-        run = {"s": self._entity_rates, "o": self._entity_rates, "p": self._predicate_rates, "t": self._time_rates}
 
         def body(first: int, last: int) -> None:
-            run[slot](facts[first:last], slot, out[first:last])
+            for part in blocks(first, last):
+                for n in range(part.start, part.stop):
+                    out[n] = self._popularity(facts.ids[n].tolist(), slot)
+                self._add_evidence(facts[part], slot, out[part])
 
         parallel_for(body, len(facts), 8 * out.size)
         return out
 
-    def _entity_rates(self, facts: Facts, slot: str, out: Floats) -> None:
-        from recollect.history import kernels
+    def evidence(self, fact: Facts, slot: str) -> Evidence:
+        """Return what speaks for one fact as the answer of a slot: stored facts and popularity, by share of λ."""
+        s, p, o, t = fact.ids[0].tolist()
+        u, r, v = (o, p + self.sizes["predicate"], s) if slot == "s" else (s, p, o)
+        kernel = self.kernels["o" if slot == "s" else slot][self.classes[r]]
+        popularity = self._popularity([s, p, o, t], slot)[int(fact.column(slot))]
+        return find_evidence(self.edges, self.bins, kernel, (u, r, v, t), float(popularity))
 
-        edges, t = self.edges, facts.t.numpy()
-        u, r, inverse = facts.s.numpy(), facts.p.numpy(), facts.p.numpy() + self.sizes["predicate"]
-        if slot == "s":
-            u, r, inverse = facts.o.numpy(), inverse, r
-        asked = self.classes[r]
-        for n in range(len(u)):
-            rows = edges.table[edges.start[u[n]] : edges.start[u[n] + 1]]
-            stored = rows[(rows[:, TIME] == t[n]) & (rows[:, PREDICATE] == r[n]), TARGET]
-            out[n] = self.popularity.entities(self.weights["o"][asked[n]], int(r[n]), stored)
-        kernels.score_entities(
-            edges.start, edges.table, self.bins.by_lag, self.kernels["o"], u, r, inverse, asked, t, out
-        )
+    def _popularity(self, fact: list[int], slot: str) -> Floats:
+        """Return the part of λ that popularity gives to every id in `slot`: (N,)."""
+        s, p, o, t = fact
+        if slot == "p":
+            return self.popularity.predicates(self.weights["p"][0], s, o, t, past=self.past["p"])
+        if slot == "t":
+            return self.popularity.times(self.weights["t"][self.classes[p]], s, p, o)
+        u, r = (o, p + self.sizes["predicate"]) if slot == "s" else (s, p)
+        return self.popularity.entities(self.weights["o"][self.classes[r]], u, r, t, past=self.past["o"])
 
-    def _predicate_rates(self, facts: Facts, slot: str, out: Floats) -> None:
-        from recollect.history import kernels
-
-        edges, t, (first, last) = self.edges, facts.t.numpy(), self._pair_ranges(facts)
-        for n, (s, o) in enumerate(zip(facts.s.tolist(), facts.o.tolist(), strict=True)):
-            rows = edges.table[first[n] : last[n]]
-            stored = rows[(rows[:, TIME] == t[n]) & (rows[:, PREDICATE] < self.sizes["predicate"]), PREDICATE]
-            out[n] = self.popularity.predicates(self.weights["p"][0], s, o, stored)
-        kernels.score_predicates(
-            first,
-            last,
-            (facts.s == facts.o).numpy(),
-            edges.table,
-            self.bins.by_lag,
-            self.kernels["p"],
-            self.classes,
-            t,
-            out,
-        )
-
-    def _time_rates(self, facts: Facts, slot: str, out: Floats) -> None:
-        from recollect.history import kernels
-
-        edges, p, (first, last) = self.edges, facts.p.numpy(), self._pair_ranges(facts)
-        asked = self.classes[p]
-        for n, (s, o) in enumerate(zip(facts.s.tolist(), facts.o.tolist(), strict=True)):
-            rows = edges.table[first[n] : last[n]]
-            stored = rows[rows[:, PREDICATE] == p[n], TIME]
-            out[n] = self.popularity.times(self.weights["t"][asked[n]], s, int(p[n]), o, stored)
-        inverse = torch.where(facts.s == facts.o, facts.p + self.sizes["predicate"], -1).numpy()
-        kernels.score_times(first, last, edges.table, self.bins.by_lag, self.kernels["t"], p, inverse, asked, out)
-
-    def _pair_ranges(self, facts: Facts) -> tuple[Ints, Ints]:
-        """Return the range of edges from each fact's subject to its object: (B,), (B,)."""
-        wanted = facts.s.numpy() * self.sizes["entity"] + facts.o.numpy()
-        codes = self.edges.pair_codes
-        return np.searchsorted(codes, wanted), np.searchsorted(codes, wanted, side="right")
+    def _add_evidence(self, facts: Facts, slot: str, out: Floats) -> None:
+        """Add the part of λ that stored facts give to every id in `slot`: (B, N)."""
+        s, p, o, t = (facts.column(each).numpy() for each in "spot")
+        inverse, edges, bins = p + self.sizes["predicate"], self.edges.table, self.bins.by_lag
+        if slot in "so":
+            u, r, inverse = (o, inverse, p) if slot == "s" else (s, p, inverse)
+            k, asked = self.kernels["o"], self.classes[r]
+            loops().score_entities(self.edges.start, edges, bins, k, u, r, inverse, asked, t, out)
+            return
+        first, last = self.edges.pair_ranges(s, o)
+        k, is_loop = self.kernels[slot], s == o
+        if slot == "p":
+            loops().score_predicates(first, last, is_loop, edges, bins, k, self.classes, t, out)
+        else:
+            inverse = np.where(is_loop, inverse, -1)
+            loops().score_times(first, last, edges, bins, k, p, inverse, self.classes[p], out)

@@ -99,7 +99,8 @@ def entity_pass(
     """Add the hits and exposures of queries, which are edges sorted by (source, time); return Σ log λ/Z.
 
     The edges of a source are counted by class and bin once for all queries of one time. Edges with the asked predicate
-    at lag 0, twins[e] of them, are stored answers and say nothing. Nor does mirror[e], the same fact as its inverse.
+    at lag 0, twins[e] of them, are stored answers and say nothing. Nor does mirror[e], the inverse of one of them that
+    leads from the source to itself.
     """
     total, classes, width = 0.0, k.shape[1], k.shape[2]
     slot_of, class_of = np.full(classes, -1), np.empty(classes, np.uint64)
@@ -156,11 +157,16 @@ def entity_pass(
 
 @kernel
 def predicate_pass(
-    edges: Array, bins: Array, pairs: Array, mirror: Array, k: Array, column_sums: Array, weights: Array, shares: Array,
-    queries: Array, hits: Array, exposure: Array, weight_hits: Array, weight_exposure: Array,
+    edges: Array, bins: Array, pairs: Array, mirror: Array, classes: Array, k: Array, column_sums: Array,
+    weights: Array, shares: Array, queries: Array, of_any: Array, hits: Array, exposure: Array, weight_hits: Array,
+    weight_exposure: Array,
 ) -> float:  # fmt: skip
-    """Add the hits of queries, edges whose predicate is asked for; the exposure (C, COUNT) is that of any predicate."""
-    total = 0.0
+    """Add the hits and exposures of queries, edges whose predicate is asked for.
+
+    The exposure of all predicates alike is added to `of_any` (C, COUNT). An edge at lag 0 is a stored answer that says
+    nothing about itself, which is subtracted from `exposure`.
+    """
+    total, predicates = 0.0, len(classes) // 2
     for q in range(len(queries)):
         e = queries[q]
         t, a = edges[e, TIME], np.uint64(edges[e, CLASS])
@@ -173,11 +179,15 @@ def predicate_pass(
                 c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)
                 norm += column_sums[c, b]
                 rate += k[a, c, b]
+                if b == 0 and (edges[j, PREDICATE] < predicates or mirror[e] >= 0):
+                    norm -= k[np.uint64(classes[edges[j, PREDICATE] % predicates]), c, 0]
         by_norm, by_rate = np.float32(1) / norm, np.float32(1) / rate
         for j in range(pairs[e, 0], pairs[e, 1]):
             if j != e and j != mirror[e]:
                 c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)
-                exposure[c, b] += by_norm
+                of_any[c, b] += by_norm
+                if b == 0 and (edges[j, PREDICATE] < predicates or mirror[e] >= 0):
+                    exposure[np.uint64(classes[edges[j, PREDICATE] % predicates]), c, 0] -= by_norm
                 hits[a, c, b] += k[a, c, b] * by_rate
         for w in range(weights.shape[1]):
             weight_exposure[0, w] += by_norm

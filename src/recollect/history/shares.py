@@ -3,8 +3,10 @@
 Columns of shares by asked slot, each with sum 1 over its candidates:
 
     o    uniform; among the targets of the predicate
-    p    uniform; among all facts; among the facts of the subject; among those of the object
-    t    uniform; among all facts; among the facts of the predicate; of the subject; of the object
+    p    uniform; among all facts; among the facts with this subject; among those with this object
+    t    uniform; among all facts; among the facts of the predicate; with the subject on either side; with the object
+
+With `past`, only facts before the asked time count (not where the time is asked); else all but the answer itself.
 """
 
 from __future__ import annotations
@@ -18,80 +20,131 @@ from recollect.history.bins import Ints
 from recollect.history.edges import PREDICATE, TARGET, TIME, Edges, Floats
 
 COLUMNS = {"o": 2, "p": 4, "t": 5}  # columns of shares by asked slot
+NONE = slice(0)
+Rows = npt.NDArray[np.int32]  # of the table of edges
 Counts = tuple[Ints, int]  # how often each candidate occurs (N,), and the sum over all candidates
 
 
-def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int]) -> Floats:
-    """Return the shares of each edge's own id of the asked slot, without the edge itself: (2n, columns)."""
+def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int], *, past: bool) -> Floats:
+    """Return the shares of each edge's own id of the asked slot, without its fact: (2n, columns).
+
+    Where a predicate or a time is asked, the rows of inverse edges mean nothing.
+    """
     u, r, v, t = edges.source, edges.column(PREDICATE), edges.column(TARGET), edges.column(TIME)
     direction = r // max(1, sizes["predicate"])
-    given, value, size = {
-        "o": ([r], v, sizes["entity"]),
-        "p": ([direction, u, v], r, sizes["predicate"]),
-        "t": ([direction, r, u, v], t, sizes["time"]),
+    is_forward = direction == 0
+    given, value, size, counted = {
+        "o": ([r], v, sizes["entity"], np.full(len(r), True)),
+        "p": ([direction, u, v], r, sizes["predicate"], is_forward),
+        "t": ([direction, r, u, v], t, sizes["time"], is_forward | (u != v)),  # a fact of u with itself counts once
     }[slot]
-    columns = [np.full(len(r), 1 / size), *(_left_out_share(each, value) for each in given)]
-    return np.stack(columns, axis=1).astype(np.float32)
+    if past and slot != "t":
+        shares = [_past_share(each, value, t, counted) for each in given]
+    else:
+        shares = [_left_out_share(each, value, counted) for each in given]
+    return np.stack([np.full(len(r), 1 / size), *shares], axis=1).astype(np.float32)
 
 
-def _left_out_share(given: Ints, value: Ints) -> npt.NDArray[np.float64]:
-    """Return (count of (given, value) − 1) / (count of given − 1) of each row: (n,)."""
-    _, group, totals = np.unique(given, return_inverse=True, return_counts=True)
-    codes = group * (int(value.max(initial=0)) + 1) + value
-    _, pair, counts = np.unique(codes, return_inverse=True, return_counts=True)
+def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return (count of (given, value) − 1) / (count of given − 1) of each row, among the counted rows: (n,)."""
+    _, group = np.unique(given, return_inverse=True)
+    _, pair = np.unique(group * (int(value.max(initial=0)) + 1) + value, return_inverse=True)
+    totals, counts = np.bincount(group, weights=counted), np.bincount(pair, weights=counted)
     return (counts[pair] - 1) / np.maximum(totals[group] - 1, 1)
 
 
+def _past_share(given: Ints, value: Ints, t: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return count of (given, value) / count of given of each row, among the counted rows with earlier t: (n,)."""
+    times = int(t.max(initial=0)) + 1
+
+    def earlier(groups: Ints) -> Ints:
+        codes = np.sort(groups[counted] * times + t[counted])
+        found: Ints = np.searchsorted(codes, groups * times + t) - np.searchsorted(codes, groups * times)
+        return found
+
+    pair = given * (int(value.max(initial=0)) + 1) + value
+    return earlier(pair) / np.maximum(earlier(given), 1)
+
+
 class Popularity:
-    """Weighted shares of all candidates of a query."""
+    """Weighted shares of all candidates of a query; stored answers are left out of their own."""
 
     def __init__(self, edges: Edges, sizes: Mapping[str, int]) -> None:
         self.edges, self.sizes = edges, sizes
-        self._cached: dict[tuple[str, int], Counts] = {}
+        self._rows_cached: dict[int, Rows] = {}
+        self._counts_cached: dict[tuple[str, int], Counts] = {}
 
-    def entities(self, weights: Floats, r: int, stored: Ints) -> Floats:
-        """Return Σ_c w_c share_c of each entity as the target of r: (E,); stored answers are left out of their own."""
+    def entities(self, weights: Floats, u: int, r: int, t: int, *, past: bool) -> Floats:
+        """Return Σ_c w_c share_c of each entity as the target of (u, r) at t: (E,)."""
+        if past:
+            return _weighted(weights, [self._of_predicate("o", r, before=t)])
+        rows = self._of_entity(u)
+        stored = rows[(rows[:, TIME] == t) & (rows[:, PREDICATE] == r), TARGET]
         return _weighted(weights, [self._of_predicate("o", r)], stored)
 
-    def predicates(self, weights: Floats, s: int, o: int, stored: Ints) -> Floats:
-        """Return the same of each predicate between two entities: (P,)."""
-        count = self.sizes["predicate"]
-        of_subject, of_object = self._rows(s)[:, PREDICATE], self._rows(o)[:, PREDICATE] - count
-        as_object = np.bincount(of_object[of_object >= 0], minlength=count)
+    def predicates(self, weights: Floats, s: int, o: int, t: int, *, past: bool) -> Floats:
+        """Return Σ_c w_c share_c of each predicate between two entities at t: (P,)."""
+        before, count = t if past else None, self.sizes["predicate"]
+        of_subject, of_object = self._of_entity(s, before), self._of_entity(o, before)
+        of_subject = of_subject[of_subject[:, PREDICATE] < count]
+        of_object = of_object[of_object[:, PREDICATE] >= count]
         columns = [
-            self._of_predicate("p", -1),
-            (np.bincount(of_subject, minlength=2 * count)[:count], len(of_subject)),
-            (as_object, len(of_object)),
+            self._of_predicate("p", -1, before),
+            _counts(of_subject[:, PREDICATE], count),
+            _counts(of_object[:, PREDICATE] - count, count),
         ]
+        stored = of_subject[(of_subject[:, TARGET] == o) & (of_subject[:, TIME] == t), PREDICATE]
         return _weighted(weights, columns, stored)
 
-    def times(self, weights: Floats, s: int, p: int, o: int, stored: Ints) -> Floats:
-        """Return the same of each time of a triple: (T,)."""
+    def times(self, weights: Floats, s: int, p: int, o: int) -> Floats:
+        """Return Σ_c w_c share_c of each time of a triple: (T,)."""
         columns = [self._of_predicate("t", -1), self._of_predicate("t", p)]
         for entity in (s, o):
-            times = self._rows(entity)[:, TIME]
-            columns.append((np.bincount(times, minlength=self.sizes["time"]), len(times)))
+            rows = self._of_entity(entity)
+            is_repeated = (rows[:, TARGET] == entity) & (rows[:, PREDICATE] >= self.sizes["predicate"])
+            columns.append(_counts(rows[~is_repeated, TIME], self.sizes["time"]))
+        rows = self._of_entity(s)
+        stored = rows[(rows[:, TARGET] == o) & (rows[:, PREDICATE] == p), TIME]
         return _weighted(weights, columns, stored)
 
-    def _rows(self, entity: int) -> npt.NDArray[np.int32]:
-        return self.edges.table[self.edges.start[entity] : self.edges.start[entity + 1]]
+    def _of_entity(self, entity: int, before: int | None = None) -> Rows:
+        """Return the edges of an entity: (n, 8)."""
+        rows = self.edges.table[self.edges.start[entity] : self.edges.start[entity + 1]]
+        return rows if before is None else rows[rows[:, TIME] < before]
 
-    def _of_predicate(self, slot: str, r: int) -> Counts:
+    def _of_predicate(self, slot: str, r: int, before: int | None = None) -> Counts:
         """Return the counts of a slot's ids among the edges of predicate r, or of all predicates for −1."""
-        if (slot, r) not in self._cached:
-            predicate = self.edges.table[:, PREDICATE]
-            chosen = predicate == r if r >= 0 else predicate < self.sizes["predicate"]
-            column, kind = {"o": (TARGET, "entity"), "p": (PREDICATE, "predicate"), "t": (TIME, "time")}[slot]
-            ids = self.edges.table[chosen, column]
-            self._cached[slot, r] = np.bincount(ids, minlength=self.sizes[kind]), len(ids)
-        return self._cached[slot, r]
+        column, size = {
+            "o": (TARGET, self.sizes["entity"]),
+            "p": (PREDICATE, self.sizes["predicate"]),
+            "t": (TIME, self.sizes["time"]),
+        }[slot]
+        if before is not None:
+            rows = self._by_time(r)
+            return _counts(rows[: np.searchsorted(rows[:, TIME], before), column], size)
+        if (slot, r) not in self._counts_cached:
+            self._counts_cached[slot, r] = _counts(self._by_time(r)[:, column], size)
+        return self._counts_cached[slot, r]
+
+    def _by_time(self, r: int) -> Rows:
+        """Return the edges of predicate r, or the stored direction of all for −1, in the order of time: (n, 8)."""
+        if r not in self._rows_cached:
+            table = self.edges.table
+            rows = table[table[:, PREDICATE] == r if r >= 0 else table[:, PREDICATE] < self.sizes["predicate"]]
+            self._rows_cached[r] = rows[np.argsort(rows[:, TIME], kind="stable")]
+        return self._rows_cached[r]
 
 
-def _weighted(weights: Floats, columns: list[Counts], stored: Ints) -> Floats:
+def _counts(ids: npt.NDArray[np.int32], size: int) -> Counts:
+    return np.bincount(ids, minlength=size), len(ids)
+
+
+def _weighted(weights: Floats, columns: list[Counts], stored: Rows | slice = NONE) -> Floats:
     """Return w_0 / N + Σ_c w_c count_c / total_c: (N,); for stored candidates with one fact less."""
     size = len(columns[0][0])
     out = np.full(size, weights[0] / size, dtype=np.float32)
     for weight, (counts, total) in zip(weights[1:], columns, strict=True):
-        out += weight / max(1, total) * counts
-        out[stored] += weight * ((counts[stored] - 1) / max(1, total - 1) - counts[stored] / max(1, total))
+        shares = counts / max(1, total)
+        shares[stored] = (counts[stored] - 1) / max(1, total - 1)
+        out += weight * shares
     return out

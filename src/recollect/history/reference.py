@@ -1,0 +1,186 @@
+"""Definitions in NumPy of the compiled loops in `kernels`, with the same arguments; for where nothing is compiled.
+
+A row is a stored fact that speaks for a candidate of a query: it has the query q, the edge j, and an entry (a, c, b) of
+the kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recollect.engine import compiled
+from recollect.history.bins import SIDE
+from recollect.history.edges import CLASS, EARLIER, FUTURE_RUN, LATER, PAST_RUN, PREDICATE, TARGET, TIME
+
+Array = npt.NDArray[Any]
+Entries = tuple[Array, Array, Array]
+BLOCK = 64  # queries at a time, which bounds memory
+
+
+def loops() -> ModuleType:
+    """Return the module of compiled loops, or this one where RECOLLECT_COMPILED=0."""
+    if not compiled.COMPILED:
+        return sys.modules[__name__]
+    from recollect.history import kernels
+
+    return kernels
+
+
+def blocks(first: int, last: int) -> Iterator[slice]:
+    """Yield ranges that cover first … last: all at once for compiled loops, else BLOCK queries at a time."""
+    step = max(1, last - first) if compiled.COMPILED else BLOCK
+    for start in range(first, last, step):
+        yield slice(start, min(start + step, last))
+
+
+def expand(first: Array, last: Array) -> tuple[Array, Array]:
+    """Return (q, j) for every j in [first[q], last[q]): (M,), (M,)."""
+    lengths = last - first
+    q = np.repeat(np.arange(len(first)), lengths)
+    return q, np.arange(len(q)) - np.repeat(np.cumsum(lengths) - lengths - first, lengths)
+
+
+def bin_at(edges: Array, bins: Array, t: Array) -> Array:
+    """Return the bins of edges (…, 8) as seen from times t, which broadcast with them."""
+    limit = bins.shape[1] // 2
+    lag = t - edges[..., TIME]
+    is_closest = np.where(lag > 0, edges[..., LATER] >= t, edges[..., EARLIER] <= t)
+    found = bins[is_closest.astype(int), np.clip(lag, -limit, limit) + limit]
+    found = np.where(lag == 1, edges[..., PAST_RUN], found)
+    return np.where(lag == -1, edges[..., FUTURE_RUN], found)
+
+
+def score_entities(
+    start: Array, edges: Array, bins: Array, k: Array, u: Array, r: Array, inverse: Array, asked: Array, t: Array,
+    out: Array,
+) -> None:  # fmt: skip
+    q, j = expand(start[u], start[u + 1])
+    rows = edges[j]
+    mirrored = (rows[:, TARGET] == u[q]) & (rows[:, PREDICATE] == inverse[q])
+    is_answer = (rows[:, TIME] == t[q]) & ((rows[:, PREDICATE] == r[q]) | mirrored)
+    rates = k[asked[q], rows[:, CLASS], bin_at(rows, bins, t[q])]
+    np.add.at(out, (q, rows[:, TARGET]), np.where(is_answer, 0, rates))
+
+
+def score_predicates(
+    first: Array, last: Array, is_loop: Array, edges: Array, bins: Array, k: Array, classes: Array, t: Array, out: Array
+) -> None:
+    q, j = expand(first, last)
+    entries, is_answer = _predicate_rows(edges[j], bins, classes, t[q], is_loop[q])
+    np.add.at(out, q, np.where(is_answer, 0, k[entries]))
+
+
+def score_times(
+    first: Array, last: Array, edges: Array, bins: Array, k: Array, p: Array, inverse: Array, asked: Array, out: Array
+) -> None:
+    q, j = expand(first, last)
+    rows, times = edges[j], np.arange(out.shape[1])
+    is_asked = (rows[:, PREDICATE] == p[q]) | (rows[:, PREDICATE] == inverse[q])
+    is_answer = is_asked[:, None] & (rows[:, TIME, None] == times)
+    rates = k[asked[q][:, None], rows[:, CLASS, None], bin_at(rows[:, None], bins, times)]
+    np.add.at(out, q, np.where(is_answer, 0, rates))
+
+
+def entity_pass(
+    start: Array, edges: Array, bins: Array, pairs: Array, mirror: Array, twins: Array, k: Array, weights: Array,
+    shares: Array, queries: Array, sources: Array, *sums: Array,
+) -> float:  # fmt: skip
+    q, j = expand(start[sources], start[sources + 1])
+    asked, rows = edges[queries], edges[j]
+    is_twin = (rows[:, PREDICATE] == asked[q, PREDICATE]) & (rows[:, TIME] == asked[q, TIME])
+    said = ~is_twin & (j != mirror[queries][q])
+    entries = asked[q, CLASS], rows[:, CLASS], bin_at(rows, bins, asked[q, TIME])
+    for_answer = said & (rows[:, TARGET] == asked[q, TARGET])
+    return _add_sums(k, weights, asked[:, CLASS], shares[queries], q, entries, said, for_answer, sums)
+
+
+def predicate_pass(
+    edges: Array, bins: Array, pairs: Array, mirror: Array, classes: Array, k: Array, column_sums: Array,
+    weights: Array, shares: Array, queries: Array, of_any: Array, *sums: Array,
+) -> float:  # fmt: skip
+    q, j = _others_of_pair(pairs, mirror, queries)
+    asked, candidates = edges[queries], np.arange(len(classes) // 2)
+    entries, is_answer = _predicate_rows(edges[j], bins, classes, asked[q, TIME], mirror[queries][q] >= 0)
+    for_answer = candidates == asked[q, PREDICATE, None]
+    only_row = np.zeros(len(queries), dtype=int)
+    return _add_sums(k, weights, only_row, shares[queries], q, entries, ~is_answer, for_answer, sums)
+
+
+def time_pass(
+    edges: Array, bins: Array, runs: Array, ranges: Array, pairs: Array, mirror: Array, times: int, k: Array,
+    weights: Array, shares: Array, queries: Array, *sums: Array,
+) -> float:  # fmt: skip
+    q, j = _others_of_pair(pairs, mirror, queries)
+    asked, candidates = edges[queries], np.arange(times)
+    removed = queries[q]
+    mirrored = (mirror[removed] >= 0) & (edges[j, PREDICATE] == edges[mirror[removed], PREDICATE])
+    removed = np.where(mirrored, mirror[removed], removed)
+    rows, is_asked = _without(edges, runs, j, removed)
+    entries = asked[q, CLASS, None], rows[:, CLASS, None], bin_at(rows[:, None], bins, candidates)
+    said = ~(is_asked[:, None] & (rows[:, TIME, None] == candidates))
+    for_answer = candidates == asked[q, TIME, None]
+    return _add_sums(k, weights, asked[:, CLASS], shares[queries], q, entries, said, for_answer, sums)
+
+
+def _others_of_pair(pairs: Array, mirror: Array, queries: Array) -> tuple[Array, Array]:
+    """Return (q, j) for every edge between the entities of a query but the asked fact."""
+    q, j = expand(*pairs[queries].T)
+    others = (j != queries[q]) & (j != mirror[queries][q])
+    return q[others], j[others]
+
+
+def _predicate_rows(rows: Array, bins: Array, classes: Array, t: Array, is_loop: Array) -> tuple[Entries, Array]:
+    """Return entries of edges (M, 8) for each candidate, and whether the edge is the candidate itself: (M, P)."""
+    candidates = np.arange(len(classes) // 2)
+    predicate = np.where(is_loop, rows[:, PREDICATE] % max(1, len(candidates)), rows[:, PREDICATE])
+    is_answer = (rows[:, TIME] == t)[:, None] & (predicate[:, None] == candidates)
+    return (classes[candidates], rows[:, CLASS, None], bin_at(rows, bins, t)[:, None]), is_answer
+
+
+def _without(edges: Array, runs: Array, j: Array, removed: Array) -> tuple[Array, Array]:
+    """Return edges j (M, 8) in a store without the edges `removed`, and whether both are of one triple (M,)."""
+    rows, gone = edges[j], edges[removed]
+    gap = gone[:, TIME] - rows[:, TIME]
+    same = rows[:, PREDICATE] == gone[:, PREDICATE]
+    for neighbour in (EARLIER, LATER):
+        rows[:, neighbour] = np.where(
+            same & (rows[:, neighbour] == gone[:, TIME]), gone[:, neighbour], rows[:, neighbour]
+        )
+    in_run = same & (removed - j == gap)  # consecutive times from one to the other
+    length = runs[np.abs(gap)]
+    rows[:, PAST_RUN] = np.where(in_run & (gap < 0), 1 + length, rows[:, PAST_RUN])
+    rows[:, FUTURE_RUN] = np.where(in_run & (gap > 0), 1 + SIDE + length, rows[:, FUTURE_RUN])
+    return rows, same
+
+
+def _add_sums(
+    k: Array, weights: Array, row: Array, shares: Array, q: Array, entries: Entries, said: Array, for_answer: Array,
+    sums: tuple[Array, ...],
+) -> float:  # fmt: skip
+    """Add hits and exposures and return Σ log λ/Z, given the entries of rows (M,) or of rows and candidates (M, N).
+
+    `said` tells which of these count at all, `for_answer` which speak for the answer; row (n,) is that of the weights.
+    """
+    hits, exposure, weight_hits, weight_exposure = sums
+    q, a, c, b = np.broadcast_arrays(q.reshape(-1, *[1] * (said.ndim - 1)), *entries)
+    for_answer = said & for_answer
+    rates, popularity = k[a, c, b], weights[row] * shares
+    norm = weights[row].sum(1) + np.bincount(q[said], rates[said], minlength=len(row))
+    rate = popularity.sum(1) + np.bincount(q[for_answer], rates[for_answer], minlength=len(row))
+    _scatter_add(exposure, (a[said], c[said], b[said]), 1 / norm[q[said]])
+    _scatter_add(hits, (a[for_answer], c[for_answer], b[for_answer]), (rates / rate[q])[for_answer])
+    np.add.at(weight_hits, row, popularity / rate[:, None])
+    np.add.at(weight_exposure, row, 1 / norm[:, None])
+    return float(np.log(rate / norm).sum())
+
+
+def _scatter_add(table: Array, entries: Entries, values: Array) -> None:
+    """Add values (M,) to entries of a table, those of one entry summed in float64."""
+    codes, index = np.unique(np.ravel_multi_index(entries, table.shape), return_inverse=True)
+    table.reshape(-1)[codes] += np.bincount(index, values, minlength=len(codes))
