@@ -16,10 +16,15 @@ from torch import Tensor
 
 from recollect.engine import one_thread
 from recollect.graph.facts import Facts
-from recollect.history.bins import COUNT, Ints
-from recollect.history.edges import PREDICATE, TARGET, Floats
-from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, start_kernel
+from recollect.history.bins import COUNT, NEAR, RUNS, SIDE, Ints
+from recollect.history.edges import CLASS, EARLIER, FUTURE_RUN, LATER, PAST_RUN, TARGET, TIME, Floats
+from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, slot_queries, start_kernel
 from recollect.history.history import History
+from recollect.history.reference import bin_at, loops, others_of_pair
+
+PASS_COST = 16  # of an edge in NumPy, relative to compiled passes
+START = 0.01  # the kernel that passes start from: facts per cell
+WIDTH_EDGES = 2**16  # edges whose bins are counted at a time
 
 
 class CellRates:
@@ -37,33 +42,33 @@ class CellRates:
         cls, history: History, *, seed: int = 0, progress: Callable[[float], None] = lambda share: None
     ) -> CellRates:
         """Fit the kernel to the stored facts of a history."""
-        from recollect.history import cell_kernels
-
-        edges, bins, sizes = history.edges, history.bins, history.sizes
+        edges, sizes = history.edges, history.sizes
         directed = int(history.classes.max(initial=-1)) + 1
         members = np.bincount(history.classes[: sizes["predicate"]], minlength=directed // 2).astype(np.float32)
-        widths = np.zeros((directed, COUNT), dtype=np.float64)
-        cell_kernels.total_widths(edges.table, bins.run, bins.ranges, sizes["time"], widths)
-        exposure = (members[:, None, None] * widths[None]).astype(np.float32)
-        queries = np.flatnonzero(edges.column(PREDICATE) < sizes["predicate"])
-        share = 1 / (sizes["entity"] ** 2 * sizes["time"])
+        exposure = members[:, None, None] * _total_widths(history)[None]
+        queries = slot_queries(edges, "p")
+        queries = queries._replace(cost=PASS_COST * queries.cost)
 
         def run(k: Floats, w: Floats, part: Ints, sums: Statistics) -> None:
-            fraction = np.float32(len(part) / max(1, len(queries)))
+            q, j = others_of_pair(edges.pairs, edges.mirror, part)
+            asked, rows = edges.table[part], edges.table[j]
+            entry = np.ravel_multi_index(
+                (asked[q, CLASS], rows[:, CLASS], bin_at(rows, history.bins.by_lag, asked[q, TIME])), k.shape
+            )
+            rates, popularity = k.reshape(-1)[entry], w[asked[:, CLASS], 0] / _cells(sizes)
+            total = popularity + np.bincount(q, rates, minlength=len(part))
+            sums.hits.reshape(-1)[:] += np.bincount(entry, rates / total[q], minlength=k.size).astype(np.float32)
+            np.add.at(sums.weight_hits[:, 0], asked[:, CLASS], popularity / total)
+            fraction = np.float32(len(part) / max(1, len(queries.edge)))
             sums.exposure += exposure * fraction
             sums.weight_exposure += members[:, None] * fraction
-            sums.log_likelihood += cell_kernels.cell_pass(
-                edges.table, bins.by_lag, edges.pairs, edges.mirror, k, w, share, part, sums.hits, sums.weight_hits
-            )
+            sums.log_likelihood += float(np.log(total).sum())
 
-        kernel = start_kernel(directed // 2, directed, past=False) * 1e-2
+        kernel = start_kernel(directed // 2, directed, past=False) * np.float32(START)
         weights = np.ones((directed // 2, 1), dtype=np.float32)
-        cost = np.diff(edges.pairs[queries])[:, 0]
-        kinds = predicate_kinds(directed // 2, directed // 2)
+        kinds, rng = predicate_kinds(directed // 2, directed // 2), np.random.default_rng(seed)
         with one_thread():
-            fitted, _ = fit_kernel(
-                run, queries, cost, kernel, weights, kinds, rng=np.random.default_rng(seed), report=progress
-            )
+            fitted, _ = fit_kernel(run, queries, kernel, weights, kinds, rng=rng, report=progress)
         return cls(history, fitted)
 
     @classmethod
@@ -83,8 +88,6 @@ class CellRates:
 
     def at(self, time: int, subject: int | None = None, object: int | None = None) -> tuple[Ints, Floats]:
         """Return the pairs with the given entities, as numbers of `subject` and `object`, and λ at a time: (n, P)."""
-        from recollect.history import kernels
-
         chosen = np.ones(len(self.first), dtype=bool)
         if subject is not None:
             chosen &= self.subject == subject
@@ -93,7 +96,7 @@ class CellRates:
         pairs = np.flatnonzero(chosen)
         out = np.zeros((len(pairs), self.history.sizes["predicate"]), dtype=np.float32)
         is_loop = self.subject[pairs] == self.object[pairs]
-        kernels.score_predicates(
+        loops().score_predicates(
             self.first[pairs], self.last[pairs], is_loop, self.history.edges.table, self.history.bins.by_lag,
             self.kernel, self.history.classes, np.full(len(pairs), time), out,
         )  # fmt: skip
@@ -103,3 +106,33 @@ class CellRates:
         """Return facts by the number of their pair and their predicate: (n,), (n,)."""
         columns = [self.subject[pairs], predicates, self.object[pairs], np.full(len(pairs), time)]
         return Facts.of(np.stack(columns, axis=1).tolist())
+
+
+def _cells(sizes: Mapping[str, int]) -> int:
+    """Return the number of cells of a predicate: E² T."""
+    return sizes["entity"] ** 2 * sizes["time"]
+
+
+def _total_widths(history: History) -> Floats:
+    """Return the number of (edge, time) combinations of each class and bin: (C, COUNT)."""
+    table, times = history.edges.table, history.sizes["time"]
+    total = np.zeros((int(history.classes.max(initial=-1)) + 1, COUNT))
+    lowest, highest = history.bins.ranges
+    for first in range(0, len(table), WIDTH_EDGES):
+        rows = table[first : first + WIDTH_EDGES]
+        t, each = rows[:, TIME], np.arange(len(rows))
+        widths = np.zeros((len(rows), COUNT))
+        widths[:, 0] = 1
+        sides = (
+            (1, PAST_RUN, np.minimum(rows[:, LATER], times - 1) - t, times - 1 - t),
+            (1 + SIDE, FUTURE_RUN, t - np.maximum(rows[:, EARLIER], 0), t),
+        )
+        for start, run, closest, longest in sides:  # lags 1 … closest as the closest fact, then as an older one
+            widths[each, rows[:, run]] += closest >= 1
+            near = slice(start + len(RUNS), start + len(RUNS) + len(NEAR))
+            older = slice(near.stop, start + SIDE)
+            widths[:, near] += np.maximum(0, np.minimum(highest[near], closest[:, None]) - lowest[near] + 1)
+            shortest = np.maximum(lowest[older], closest[:, None] + 1)
+            widths[:, older] += np.maximum(0, np.minimum(highest[older], longest[:, None]) - shortest + 1)
+        np.add.at(total, rows[:, CLASS], widths)
+    return total.astype(np.float32)

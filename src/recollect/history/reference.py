@@ -104,7 +104,7 @@ def predicate_pass(
     edges: Array, bins: Array, pairs: Array, mirror: Array, classes: Array, k: Array, column_sums: Array,
     weights: Array, shares: Array, queries: Array, of_any: Array, *sums: Array,
 ) -> float:  # fmt: skip
-    q, j = _others_of_pair(pairs, mirror, queries)
+    q, j = others_of_pair(pairs, mirror, queries)
     asked, candidates = edges[queries], np.arange(len(classes) // 2)
     entries, is_answer = _predicate_rows(edges[j], bins, classes, asked[q, TIME], mirror[queries][q] >= 0)
     for_answer = candidates == asked[q, PREDICATE, None]
@@ -116,7 +116,7 @@ def time_pass(
     edges: Array, bins: Array, runs: Array, ranges: Array, pairs: Array, mirror: Array, times: int, k: Array,
     weights: Array, shares: Array, queries: Array, *sums: Array,
 ) -> float:  # fmt: skip
-    q, j = _others_of_pair(pairs, mirror, queries)
+    q, j = others_of_pair(pairs, mirror, queries)
     asked, candidates = edges[queries], np.arange(times)
     removed = queries[q]
     mirrored = (mirror[removed] >= 0) & (edges[j, PREDICATE] == edges[mirror[removed], PREDICATE])
@@ -128,7 +128,7 @@ def time_pass(
     return _add_sums(k, weights, asked[:, CLASS], shares[queries], q, entries, said, for_answer, sums)
 
 
-def _others_of_pair(pairs: Array, mirror: Array, queries: Array) -> tuple[Array, Array]:
+def others_of_pair(pairs: Array, mirror: Array, queries: Array) -> tuple[Array, Array]:
     """Return (q, j) for every edge between the entities of a query but the asked fact."""
     q, j = expand(*pairs[queries].T)
     others = (j != queries[q]) & (j != mirror[queries][q])
