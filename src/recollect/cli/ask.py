@@ -12,6 +12,7 @@ from recollect.cli import options as opt
 from recollect.cli.rendering import check_memory_place, console, print_json, print_line, print_rows, share_progress
 from recollect.errors import UserError
 
+REASONS = 3  # stored facts that --why names for each answer
 HITS = ("hits@1", "hits@3", "hits@10")
 EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
 
@@ -24,6 +25,7 @@ def recall(
     time: Annotated[str | None, typer.Option(help="A time.")] = None,
     top: opt.Top = 10,
     include: opt.Include = "all",
+    why: Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Recall the one part that is left out of a fact: stored answers first, then predicted ones.
@@ -33,7 +35,7 @@ def recall(
     from recollect.memory.memory import load
 
     given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
-    answers = load(memory).recall(**given, top=top, include=include)
+    answers = load(memory).recall(**given, top=top, include=include, explain=REASONS if why else 0)
     print_answers(answers.to_dicts(), as_json)
 
 
@@ -164,9 +166,16 @@ def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
                 "score": "" if row["score"] is None else f"{row['score']:.3f}",
                 "probability": f"{row['probability']:.3f}",
             }
+            | ({"why": _reasons(row["why"])} if "why" in row else {})
             for row in rows
         ]
     print_rows(rows, as_json)
+
+
+def _reasons(why: list[dict[str, Any]] | None) -> str:
+    """Return stored facts with their shares of the evidence."""
+    parts = ("subject", "predicate", "object", "time")
+    return "; ".join(f"{fact['share']:.0%} {' · '.join(fact[part] for part in parts)}" for fact in why or [])
 
 
 def metrics_table(report: dict[str, Any]) -> Table:

@@ -3,22 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.evaluation.calibration import Sample, fit_platt
-from recollect.graph.episodes import Runs
+from recollect.evaluation.calibration import Calibration, Sample, fit_platt
+from recollect.graph.episodes import Runs, runs
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import Facts
+from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
+from recollect.memory.answers import Answers, best_triples
+from recollect.memory.projection import Progress, SemanticStates
+from recollect.memory.scorer import MemoryScorer
+from recollect.models.semantic import plain_model
+from recollect.models.tensor_model import TensorModel
 
 CELL = "cell"  # the calibration of cells, beside those of slots
 FIT_TIMES = 32  # times whose cells a calibration is fitted to
 BEST_CELLS, OTHER_CELLS = 2048, 2048  # per time: the likeliest cells, and random ones that stand for all others
 MIN_RATE = 1e-30
+
+
+class Knowledge:
+    """What a memory knows as of any time."""
+
+    def __init__(self, scorer: MemoryScorer, graph: EpisodicGraph, calibration: Calibration, stored: FactIndex) -> None:
+        self.scorer, self.graph, self.calibration, self.stored = scorer, graph, calibration, stored
+
+    @cached_property
+    def _runs(self) -> Runs:
+        return runs(self.graph.with_splits({"train": self.stored.facts}))
+
+    @cached_property
+    def _states(self) -> SemanticStates:
+        assert self.scorer.model is not None
+        return SemanticStates(self.scorer.model, self.graph)
+
+    def semantic_at(self, time: int, progress: Progress | None = None) -> tuple[TensorModel, Calibration]:
+        """Return the semantic model that the model projects to as of a time, and the calibration of its scores."""
+        return self._states.at(time, progress)
+
+    def ask(
+        self, time: int, given: Mapping[str, int], top: int, include: str, progress: Progress | None = None
+    ) -> Answers:
+        """Return at most `top` facts with the given ids that hold at a time: stored ones, then predicted ones.
+
+        What is stored has no score (NaN).
+        """
+        top = max(0, top)
+        every = stored_triples(self._runs, time, given)
+        held = every[: 0 if include == "predicted" else top]
+        found, scores, probabilities = Facts.of([]), torch.empty(0), torch.empty(0, dtype=torch.float64)
+        if include != "stored" and self.scorer.history is not None:
+            assert self.scorer.cells is not None
+            found, scores = likely_cells(self.scorer.cells, self.stored, time, given, top - len(held))
+            probabilities = self.calibration.probability(scores, CELL)
+        elif include != "stored":
+            model, calibration = self._semantic_model(time, progress)
+            found, scores = best_triples(model, given, top + len(every))
+            is_new = ~self.stored.contains(found.with_slot("t", time))
+            found, scores = found[is_new][: top - len(held)], scores[is_new][: top - len(held)]
+            probabilities = calibration.probability(scores, "o")
+        sure = torch.ones(len(held), dtype=torch.float64)
+        return Answers(
+            torch.zeros(len(held) + len(found), dtype=torch.int64),
+            Facts.concat([held, found]),
+            torch.cat([sure * torch.nan, scores.double()]),
+            torch.cat([sure, probabilities]),
+            torch.arange(len(held) + len(found)) < len(held),
+        )
+
+    def _semantic_model(self, time: int, progress: Progress | None) -> tuple[TensorModel, Calibration]:
+        """Return the model of what holds at a time: its projection, or itself if it is semantic already."""
+        if "t" in self.scorer.slots:
+            return self.semantic_at(time, progress)
+        assert self.scorer.model is not None
+        return plain_model(self.scorer.model), self.calibration
 
 
 def stored_triples(runs: Runs, time: int, given: Mapping[str, int]) -> Facts:

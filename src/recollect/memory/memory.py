@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration, reliability_report
 from recollect.evaluation.metrics import Evaluation, evaluate
-from recollect.graph.episodes import Runs, runs
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
 from recollect.graph.seeds import seeded
@@ -25,14 +23,13 @@ from recollect.memory.answers import (
     Answers,
     answer_table,
     best_answers,
-    best_triples,
     check_include,
     check_scores,
 )
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
-from recollect.memory.knowledge import CELL, likely_cells, stored_triples
+from recollect.memory.explanations import explanations, with_explanations
+from recollect.memory.knowledge import Knowledge
 from recollect.memory.learning import HISTORY, Learned, finish_run, learn_history, run_training
-from recollect.memory.projection import SemanticStates
 from recollect.memory.questions import (
     Table,
     Time,
@@ -44,7 +41,6 @@ from recollect.memory.questions import (
 )
 from recollect.memory.saved import read_learned, to_bundle
 from recollect.memory.scorer import MemoryScorer
-from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 from recollect.training.auto import resolve_config
 from recollect.training.callbacks import Callback
@@ -68,16 +64,8 @@ class Memory:
         """`about` says how the memory was learned; it is saved with it."""
         self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
         self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
-        self._stored = FactIndex(self._normalize(graph.split("train")), graph.sizes)
-
-    @cached_property
-    def _semantic_states(self) -> SemanticStates:
-        return SemanticStates(self.model, self.graph)
-
-    @cached_property
-    def _runs(self) -> Runs:
-        """The runs of the stored facts."""
-        return runs(self.graph.with_splits({"train": self._stored.facts}))
+        self._stored = FactIndex(self.scorer.normalize(graph.split("train")), graph.sizes)
+        self._knowledge = Knowledge(scorer, graph, calibration, self._stored)
 
     @property
     def model(self) -> TensorModel:
@@ -163,20 +151,22 @@ class Memory:
         time: Time | None = None,
         top: int = 10,
         include: str = "all",
+        explain: int = 0,
     ) -> pl.DataFrame:
         """Return the `top` best labels of the one slot that is not given.
 
         Columns: the slot, `score`, the probability that it completes a true fact, and whether that fact is *stored* or
         *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
         predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted".
+        With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
         """
         given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
         questions = {name: [label] for name, label in given.items()}
-        answers = self.recall_many(questions, top=top, include=include)
+        answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
         return answers.drop(known)
 
-    def recall_many(self, questions: Table, *, top: int = 10, include: str = "all") -> pl.DataFrame:
+    def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions.
 
         Columns of the questions: subject, predicate, object, time; one of them is null, or left out, in each row, and
@@ -186,16 +176,19 @@ class Memory:
         check_process()
         check_include(include)
         facts, is_open = parse_questions(self.graph, self.scorer.slots, questions)
-        parts = [NO_ANSWERS]
+        parts, reasons = [NO_ANSWERS], []
         for slot in self.scorer.slots:
             rows = is_open[:, SLOTS.index(slot)].nonzero()[:, 0]
             if len(rows):
-                asked = self._normalize(facts[rows])
+                asked = self.scorer.normalize(facts[rows])
                 found = best_answers(self.scorer, self.calibration, self._stored, asked, slot, top, include)
                 parts.append(replace(found, query=rows[found.query]))
+                if explain:
+                    reasons += explanations(self.scorer, self.graph, found, slot, explain)
         answers = Answers.concat(parts)
         labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
-        return answer_table(labels, answers.scores, answers.probabilities, answers.stored)
+        table = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
+        return with_explanations(table, reasons, torch.cat([part.query for part in parts])) if explain else table
 
     def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.
@@ -205,9 +198,9 @@ class Memory:
         check_process()
         parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
         own, rows = parsed.column(slot), torch.arange(len(parsed))
-        scores = self.scorer.score_against(self._normalize(parsed), slot).cpu().double()
+        scores = self.scorer.score_against(self.scorer.normalize(parsed), slot).cpu().double()
         check_scores(scores)
-        stored = self._stored.mask(self._normalize(parsed), slot)
+        stored = self._stored.mask(self.scorer.normalize(parsed), slot)
         probabilities = self.calibration.answer_probabilities(scores, stored, slot)
         return answer_table(self._labels(parsed), scores[rows, own], probabilities[rows, own], stored[rows, own])
 
@@ -239,36 +232,11 @@ class Memory:
         check_include(include)
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        is_semantic = "t" not in self.scorer.slots
-        if is_semantic and as_of is not None:
+        if "t" not in self.scorer.slots and as_of is not None:
             raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-        time = 0 if is_semantic else self._time_index(as_of)
-        held = stored_triples(self._runs, time, ids)[: 0 if include == "predicted" else max(0, top)]
-        found, logits, scale = Facts.of([]), torch.empty(0), self.calibration
-        if include != "stored":
-            found, logits, scale = self._predict(time, ids, max(0, top) - len(held), progress)
-        slot = CELL if self.scorer.history is not None else "o"
-        labels = self._labels(Facts.concat([held, found]), "spo")
-        sure = torch.ones(len(held), dtype=torch.float64)
-        scores = torch.cat([sure * torch.nan, logits.double()])  # what is stored has no score
-        probabilities = torch.cat([sure, scale.probability(logits, slot)])
-        return answer_table(labels, scores, probabilities, torch.arange(len(scores)) < len(held))
-
-    def _predict(
-        self, time: int, ids: Mapping[str, int], top: int, progress: Callable[[float], None] | None
-    ) -> tuple[Facts, Tensor, Calibration]:
-        """Return the `top` likeliest triples that are not stored, their scores, and the calibration of these."""
-        if self.scorer.history is not None:
-            assert self.scorer.cells is not None
-            return *likely_cells(self.scorer.cells, self._stored, time, ids, top), self.calibration
-        if "t" in self.scorer.slots:
-            model, calibration = self._semantic_states.at(time, progress)
-        else:
-            model, calibration = plain_model(self.model), self.calibration
-        held = stored_triples(self._runs, time, ids)
-        found, scores = best_triples(model, ids, max(0, top) + len(held))
-        is_new = ~self._stored.contains(found.with_slot("t", time))
-        return found[is_new][: max(0, top)], scores[is_new][: max(0, top)], calibration
+        time = 0 if "t" not in self.scorer.slots else self._time_index(as_of)
+        found = self._knowledge.ask(time, ids, top, include, progress)
+        return answer_table(self._labels(found.facts, "spo"), found.scores, found.probabilities, found.stored)
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
@@ -276,7 +244,7 @@ class Memory:
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)
-        model, calibration = self._semantic_states.at(time, progress)
+        model, calibration = self._knowledge.semantic_at(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
         scorer, about = MemoryScorer(model, None, {}), self.about | {"projection": projection}
@@ -294,9 +262,9 @@ class Memory:
             metrics = evaluate(self.scorer.ranked, facts, known=self.known, slots=slots)
             reliability = reliability_report(
                 self.scorer,
-                self._normalize(facts),
+                self.scorer.normalize(facts),
                 self.calibration,
-                known=self._normalize_index(self.known),
+                known=self.scorer.normalize_index(self.known),
                 slots=slots,
                 generator=seeded(0),
                 stored=self._stored if self.calibration.among_predicted else None,
@@ -325,13 +293,6 @@ class Memory:
 
     def _check_slots(self, slots: str | None) -> str:
         return check_slots(self.scorer.slots, slots)
-
-    def _normalize(self, facts: Facts) -> Facts:
-        """Return facts as the model tells them apart: a semantic one without their times."""
-        return facts if self.scorer.model is None else self.scorer.model.normalize(facts)
-
-    def _normalize_index(self, index: FactIndex) -> FactIndex:
-        return index if self.scorer.model is None else self.scorer.model.normalize_index(index)
 
     def _time_index(self, as_of: Time | None) -> int:
         """Return the index of a time, by default of the last."""

@@ -51,6 +51,14 @@ class MemoryScorer:
         """The slots that can be asked for."""
         return SLOTS if self.model is None else self.model.slots
 
+    def normalize(self, facts: Facts) -> Facts:
+        """Return facts as the model tells them apart: a semantic one without their times."""
+        return facts if self.model is None else self.model.normalize(facts)
+
+    def normalize_index(self, index: FactIndex) -> FactIndex:
+        """Return the index of the same facts as the model tells them apart."""
+        return index if self.model is None else self.model.normalize_index(index)
+
     def score(self, facts: Facts) -> Tensor:
         """Return the score of each fact as an answer to the question for its object: (B,)."""
         return self.score_against(facts, "o", facts.o[:, None])[:, 0]
