@@ -140,8 +140,6 @@ class Memory:
         counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
         return f"Memory({self.scorer}; {self.graph.name}: {counts}, {len(self._stored.facts):,} facts)"
 
-    # -- answers ----------------------------------------------------------------------------------------------------
-
     def recall(
         self,
         *,
