@@ -61,6 +61,7 @@ def demo(
     memory = Memory.from_run(run)
     questions = list(ask_questions(memory, seed=seed))
     print_questions(questions)
+    print_then(memory)
     report = memory.evaluate("test").to_dict()
     shown.print()
     shown.print(metrics_table(report))
@@ -108,19 +109,39 @@ def ask_questions(memory: Memory, *, top: int = 3, seed: int = 0) -> Iterator[Qu
         yield Question(
             word=QUESTIONS[slot],
             text=" · ".join(words),
-            answers=memory.recall(**given, top=top),
+            answers=memory.recall(**given, top=top, explain=1),
             truth=true_labels(memory, fact, slot),
         )
 
 
 def print_questions(questions: list[Question]) -> None:
-    """Print every question with its answers; true ones are marked."""
+    """Print every question with its answers and the main reason for predicted ones; true ones are marked."""
     shown = console()
     for question in questions:
         shown.print(f"\n[bold]{question.word}[/]  {plain(question.text)}")
-        for label, _, probability, _ in question.answers.rows():
+        for label, _, probability, status, why in question.answers.rows():
             mark = "[green]✓ true[/]" if label in question.truth else ""
-            shown.print(f"   {probability:6.1%}  {plain(label)}  {mark}", highlight=False)
+            line = f"   {probability:6.1%}  {status:9}  {plain(label)}  {mark}  [dim]{plain(reason(why))}[/]"
+            shown.print(line.rstrip(), highlight=False, soft_wrap=True)
+
+
+def reason(why: list[dict[str, Any]] | None) -> str:
+    """Return the stored fact with the largest share of the evidence as text; "" if there is none."""
+    if not why:
+        return ""
+    fact = why[0]
+    return f"because {fact['subject']} · {fact['predicate']} · {fact['object']} · {fact['time']} ({fact['share']:.0%})"
+
+
+def print_then(memory: Memory) -> None:
+    """Print who was president in the middle of the record, and who is likely to have been though it is not stored."""
+    time = memory.graph.times.label(len(memory.graph.times) // 2)
+    found = memory.know(predicate="President of", as_of=time, top=100)
+    shown = console()
+    shown.print(f"\n[bold]Then[/]  President of, as of {time}")
+    rows = found.filter(status="stored").head(3).rows() + found.filter(status="predicted").head(2).rows()
+    for person, _, country, _, probability, status in rows:
+        shown.print(f"   {probability:6.1%}  {status:9}  {plain(person)} of {plain(country)}", highlight=False)
 
 
 def true_labels(memory: Memory, fact: Facts, slot: str) -> set[str]:
@@ -212,7 +233,7 @@ def question_table(questions: list[Question]) -> list[str]:
     ]
     for question in questions:
         recalled = []
-        for label, _, probability, _ in question.answers.rows():
+        for label, _, probability, _, _ in question.answers.rows():
             recalled.append(f"{label} ({probability:.2f}{' ✓' if label in question.truth else ''})")
         truth = sorted(question.truth)
         more = f" and {len(truth) - 4} more" if len(truth) > 4 else ""
@@ -236,9 +257,10 @@ def metrics_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"| {slot} | {' | '.join(f'{figures[key]:.3f}' for key in keys)} |")
     lines += [
         "",
-        "Probabilities were calibrated on the validation split. Log loss on withheld facts and all other candidates:",
+        "Probabilities of predicted answers were calibrated on the validation split. Log loss on withheld facts and "
+        "all other candidates that are not stored:",
         "",
-        "| slot | σ(θ) | calibrated |",
+        "| slot | softmax | calibrated |",
         "|---|---|---|",
     ]
     for slot, figures in report["calibration"].items():
