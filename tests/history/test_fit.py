@@ -182,6 +182,16 @@ def test_facts_that_are_not_there_leave_only_popularity(backend):
     assert (scores == scores[0, 0]).all()
 
 
+@EACH_BACKEND
+@PAST
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_store_without_facts_can_be_fitted(backend, past, size):
+    with running(backend):
+        history = History.fit(Facts.of([]), dict.fromkeys(WORLD, size), past=past)
+    queries = Facts.of([(0, 0, 0, 0)] if size else [])
+    assert all(history.score_against(queries, slot).isfinite().all() for slot in "spot")
+
+
 @ASKED
 def test_both_back_ends_fit_the_same_kernel(slot):
     fitted = []

@@ -42,7 +42,7 @@ def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int], *, past: 
         shares = [_past_share(each, value, t, counted) for each in given]
     else:
         shares = [_left_out_share(each, value, counted) for each in given]
-    return np.stack([np.full(len(r), 1 / size), *shares], axis=1).astype(np.float32)
+    return np.stack([np.full(len(r), 1 / max(1, size)), *shares], axis=1).astype(np.float32)
 
 
 def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
