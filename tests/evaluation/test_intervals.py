@@ -68,4 +68,6 @@ def test_thresholds_of_frequent_predicates_are_their_own_and_rare_ones_take_the_
     assert fitted.predict(scores[:1], predicates[:1]).tolist() == [[0, 7]]
     assert fitted.predict(scores[60:61], predicates[60:61]).tolist() == [[0, 0]]
     assert fitted.thresholds[2] == fitted.default
-    assert fitted.predict(scores[:1], torch.tensor([7])).tolist() == fitted.predict(scores[:1], torch.tensor([2])).tolist()
+    assert (
+        fitted.predict(scores[:1], torch.tensor([7])).tolist() == fitted.predict(scores[:1], torch.tensor([2])).tolist()
+    )

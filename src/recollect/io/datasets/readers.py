@@ -40,7 +40,7 @@ def read_ids_and_hours(paths: Paths) -> EpisodicGraph:
 
 
 def read_named_ids(paths: Paths) -> EpisodicGraph:
-    """Read facts with ids, ordinal times and a fifth column to ignore; the files `entity` and `predicate` name the ids."""
+    """Read facts with ids, ordinal times and a fifth column to ignore; files `entity` and `predicate` name the ids."""
     tables = {}
     for split in SPLITS:
         frame = _text_columns(paths[split], [*_ROLES, "time", "unused"]).drop("unused")
@@ -65,10 +65,8 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
     """
     tables, rows, dropped = {}, {}, Counter[str]()
     for split in SPLITS:
-        path = paths[split]
-        frame = _named(_text_columns(path, [*_ROLES, "start", "end"]), paths)
+        frame = interval_rows(paths, split)
         rows[split] = frame.height
-        frame = frame.with_columns(_year("start"), _year("end"))
         reasons = {
             "unreadable year": pl.any_horizontal(pl.col("start", "end") == ""),
             "neither start nor end known": pl.all_horizontal(pl.col("start", "end").is_null()),
@@ -79,7 +77,7 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
             dropped[reason] += frame.height - kept.height
             frame = kept
         frame = frame.with_columns(start=pl.coalesce("start", "end"))
-        tables[split] = Table(frame, partial(_where, path), str(path))
+        tables[split] = Table(frame, partial(_where, paths[split]), str(paths[split]))
     graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, name="intervals")
     splits = _without_later_facts(graph)
     dropped["fact is in a later split too"] = len(graph.facts) - sum(map(len, splits.values()))
@@ -88,6 +86,12 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
 
 def _where(path: Path, row: int) -> str:
     return f"{path}, row {row} of those kept"
+
+
+def interval_rows(paths: Paths, split: str) -> pl.DataFrame:
+    """Return the rows of a split: subject, predicate, object, start and end year; null is unknown, "" unreadable."""
+    frame = _named(_text_columns(paths[split], [*_ROLES, "start", "end"]), paths)
+    return frame.with_columns(_year("start"), _year("end"))
 
 
 def _without_later_facts(graph: EpisodicGraph) -> dict[str, Facts]:
