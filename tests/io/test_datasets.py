@@ -66,6 +66,17 @@ def test_read_ids_and_hours(tmp_path):
     assert (graph.rows["train"], len(graph.split("train")), graph.duplicates) == (2, 1, 1)
 
 
+def test_ids_with_names_and_further_columns(tmp_path):
+    paths = write_splits(tmp_path, train="0\t0\t1\t0\t-1\n", valid="1\t0\t0\t24\t-1\n", test="1\t0\t0\t72\t-1\n")
+    paths |= {"entity": tmp_path / "e", "predicate": tmp_path / "r"}
+    paths["entity"].write_text("B\t1\t1913-##-##\t####-##-##\nA\t0\t####-##-##\t####-##-##\n")
+    paths["predicate"].write_text("meets\t0\n")
+    graph = PUBLISHED["icews14-forecast"].make(paths)
+    assert graph.times.labels == ["0", "24", "48", "72"]
+    assert labelled(graph, "train") == {("A", "meets", "B", "0")}
+    assert labelled(graph, "test") == {("B", "meets", "A", "72")}
+
+
 def test_read_counts(tmp_path):
     (tmp_path / "c.tsv").write_text("AFG\t11\tAUL\t2001-08\t1\nAFG\t11\tAUL\t2001-10\t5\n")
     graph = PUBLISHED["icews-country-month"].make({"train": tmp_path / "c.tsv"})
@@ -429,7 +440,7 @@ def test_unknown_formats_are_refused(run, tmp_path):
 
 HERE = (
     *("icews14", "icews05-15", "wikidata12k", "icews-500", "gdelt2012-countries", "icews-country-month"),
-    *("fb15k-237", "nations", "umls", "kinships"),
+    *("fb15k-237", "nations", "umls", "kinships", "icews14-forecast", "yago-forecast"),
 )
 
 

@@ -21,6 +21,8 @@ from recollect.io.tables import read
 
 Paths: TypeAlias = Mapping[str, Path]  # role (train, valid, test, …) -> path of the file
 
+_ROLES = {"subject": "entity", "predicate": "predicate", "object": "entity"}  # column -> kind of its ids
+
 
 def read_facts(paths: Paths) -> EpisodicGraph:
     """Read facts with labels and dates, one file per split."""
@@ -35,6 +37,15 @@ def read_static(paths: Paths) -> EpisodicGraph:
 def read_ids_and_hours(paths: Paths) -> EpisodicGraph:
     """Read facts with ids and hours, one file per split; further columns are ignored."""
     return read(dict(paths), columns={"subject": 0, "predicate": 1, "object": 2, "time": 3}, grain="ordinal")
+
+
+def read_named_ids(paths: Paths) -> EpisodicGraph:
+    """Read facts with ids, ordinal times and a fifth column to ignore; files `entity` and `predicate` name the ids."""
+    tables = {}
+    for split in SPLITS:
+        frame = _text_columns(paths[split], [*_ROLES, "time", "unused"]).drop("unused")
+        tables[split] = Table(_named(frame, paths), partial(_where, paths[split]), str(paths[split]))
+    return assemble(tables, grain="ordinal", name="ids")
 
 
 def read_counted(paths: Paths, counts: bool = False) -> EpisodicGraph:
@@ -52,17 +63,10 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
     end it holds to the last time; without a start it holds only at its end. Intervals that end before they start are
     dropped and counted.
     """
-    names = {kind: _id_names(paths[kind]) for kind in ("entity", "predicate") if kind in paths}
-    roles = {"subject": "entity", "predicate": "predicate", "object": "entity"}
     tables, rows, dropped = {}, {}, Counter[str]()
     for split in SPLITS:
-        path = paths[split]
-        frame = _text_columns(path, [*roles, "start", "end"])
+        frame = interval_rows(paths, split)
         rows[split] = frame.height
-        for role, kind in roles.items():
-            if kind in names:
-                frame = frame.with_columns(pl.col(role).replace_strict(names[kind]))
-        frame = frame.with_columns(_year("start"), _year("end"))
         reasons = {
             "unreadable year": pl.any_horizontal(pl.col("start", "end") == ""),
             "neither start nor end known": pl.all_horizontal(pl.col("start", "end").is_null()),
@@ -73,7 +77,7 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
             dropped[reason] += frame.height - kept.height
             frame = kept
         frame = frame.with_columns(start=pl.coalesce("start", "end"))
-        tables[split] = Table(frame, partial(_where, path), str(path))
+        tables[split] = Table(frame, partial(_where, paths[split]), str(paths[split]))
     graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, name="intervals")
     splits = _without_later_facts(graph)
     dropped["fact is in a later split too"] = len(graph.facts) - sum(map(len, splits.values()))
@@ -82,6 +86,12 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
 
 def _where(path: Path, row: int) -> str:
     return f"{path}, row {row} of those kept"
+
+
+def interval_rows(paths: Paths, split: str) -> pl.DataFrame:
+    """Return the rows of a split: subject, predicate, object, start and end year; null is unknown, "" unreadable."""
+    frame = _named(_text_columns(paths[split], [*_ROLES, "start", "end"]), paths)
+    return frame.with_columns(_year("start"), _year("end"))
 
 
 def _without_later_facts(graph: EpisodicGraph) -> dict[str, Facts]:
@@ -106,10 +116,19 @@ def _text_columns(path: Path, names: list[str]) -> pl.DataFrame:
         raise UserError(f"{path}: wanted {len(names)} tab-separated columns ({', '.join(names)})") from error
 
 
+def _named(frame: pl.DataFrame, paths: Paths) -> pl.DataFrame:
+    """Replace the ids of a table by their names where the files `entity` and `predicate` are given."""
+    for role, kind in _ROLES.items():
+        if kind in paths:
+            frame = frame.with_columns(pl.col(role).replace_strict(_id_names(paths[kind])))
+    return frame
+
+
 def _id_names(path: Path) -> dict[str, str]:
-    """Return the name of every id in a file of names and ids."""
-    names = _text_columns(path, ["name", "id"])
-    return dict(zip(names["id"], names["name"], strict=True))
+    """Return the name of every id in a file of names, ids and perhaps further columns."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines]
+    return {row[1]: row[0] for row in rows}
 
 
 def _year(role: str) -> pl.Expr:
