@@ -77,6 +77,14 @@ def test_ids_with_names_and_further_columns(tmp_path):
     assert labelled(graph, "test") == {("B", "meets", "A", "72")}
 
 
+def test_a_list_of_names_without_ids_is_refused(tmp_path):
+    paths = write_splits(tmp_path, train="0\t0\t1\t0\t-1\n", valid="1\t0\t0\t24\t-1\n", test="1\t0\t0\t72\t-1\n")
+    paths["entity"] = tmp_path / "e"
+    paths["entity"].write_text("A\nB\n")
+    with pytest.raises(UserError, match="wanted at least 2 tab-separated columns"):
+        PUBLISHED["icews14-forecast"].make(paths)
+
+
 def test_read_counts(tmp_path):
     (tmp_path / "c.tsv").write_text("AFG\t11\tAUL\t2001-08\t1\nAFG\t11\tAUL\t2001-10\t5\n")
     graph = PUBLISHED["icews-country-month"].make({"train": tmp_path / "c.tsv"})

@@ -8,7 +8,7 @@ hull the shortest interval that covers both and |·| the number of times,
     TAC   = ½ (1 / (1 + |difference of starts|) + 1 / (1 + |difference of ends|))
 
 aeIOU, and gIOU scaled to [0, 1], are those of Jain et al. 2020, "Temporal Knowledge Base Completion: New Algorithms and
-Evaluation Protocols" (TIMEPLEX); TAC is that of Ji et al. 2011, by way of Surdeanu 2013, cited there.
+Evaluation Protocols" (TIMEPLEX); TAC is from earlier work that they cite.
 """
 
 from __future__ import annotations

@@ -126,8 +126,9 @@ def _named(frame: pl.DataFrame, paths: Paths) -> pl.DataFrame:
 
 def _id_names(path: Path) -> dict[str, str]:
     """Return the name of every id in a file of names, ids and perhaps further columns."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = [line.split("\t") for line in lines]
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+    if any(len(row) < 2 for row in rows):
+        raise UserError(f"{path}: wanted at least 2 tab-separated columns (name, id)")
     return {row[1]: row[0] for row in rows}
 
 
