@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.engine import compiled, plan
+from recollect.engine import plan
 from recollect.engine.ops import Groups, gather_dot, gather_mul, grouped_mm
 from recollect.engine.plan import Problem, Terms
 from recollect.graph.facts import is_sorted
@@ -88,7 +88,7 @@ class Contraction:
         problem, mask = self._problem, plan.terms_without(self.terms, "so")
         elements = problem.size[axes["s"]] * problem.size[axes["o"]]
         bilinear = 2 * 2 * elements * self._facts
-        if elements > compiled.LARGE_MATRIX or plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
+        if plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
             return None
         part = self._contract(mask)
         assert part.index is not None
