@@ -6,7 +6,6 @@ Gathers, elementwise and diagonal operations also take complex tensors.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -133,7 +132,7 @@ class GroupedMM(torch.autograd.Function):
         _, L, K, R = stored.shape
         out = x.new_empty(len(rows), L, R)
         arrays = rows_of(x), ids_of(rows), stored.numpy()
-        _by_groups(kernels().grouped_mm, arrays, groups, out, depth=K, work=K * out.numel())
+        _by_groups(kernels().grouped_mm, arrays, groups, out, K, K * out.numel())
         return out.flatten(1)
 
     @staticmethod
@@ -142,36 +141,32 @@ class GroupedMM(torch.autograd.Function):
         x, rows, matrices = ctx.saved_tensors
         stored = _stored(matrices, x.shape[1])
         _, L, K, R = stored.shape
-        by_row, dstored, grad = x.new_zeros(len(rows), K), torch.zeros_like(stored), grad.contiguous()
-        arrays = grad.view(-1, R).numpy(), stored.numpy()
-        _by_groups(kernels().grouped_mm_transposed, arrays, ctx.groups, by_row, depth=R, work=K * grad.numel())
-        arrays = rows_of(x), ids_of(rows), grad.view(-1, L, R).numpy()
-        _by_groups(kernels().grouped_outer, arrays, ctx.groups, dstored, depth=kernels().ROWS, work=K * grad.numel())
-        dmatrices = dstored.transpose(1, 2).reshape(matrices.shape) if L > 1 else dstored.view(matrices.shape)
+        by_row, dstored, g = x.new_zeros(len(rows), K), torch.zeros_like(stored), grad.reshape(-1, R).numpy()
+        work, arrays = K * grad.numel(), (rows_of(x), ids_of(rows), g)
+        _by_groups(kernels().grouped_mm_transposed, (g, stored.numpy()), ctx.groups, by_row, R, work)
+        _by_groups(kernels().grouped_outer, arrays, ctx.groups, dstored, kernels().ROWS, work)
+        dmatrices = dstored.transpose(1, 2) if L > 1 else dstored.view(matrices.shape)
         return torch.zeros_like(x).index_add_(0, rows, by_row), None, dmatrices, None
 
 
 def _stored(matrices: Tensor, K: int) -> Tensor:
-    """Return matrices (M, *K, *R) as (M, L, K, R), without a copy if their memory order is (M, L, K, R)."""
-    matrices = matrices.detach()
+    """Return matrices (M, *K, *R) as (M, L, K, R): without a copy if that is their order in memory, else L = 1."""
     if matrices.dim() == 4 and matrices.shape[1] == K and matrices.transpose(1, 2).is_contiguous():
-        return matrices.transpose(1, 2)
-    return matrices.reshape(len(matrices), 1, K, -1).contiguous()
+        return matrices.detach().transpose(1, 2)
+    return matrices.detach().reshape(len(matrices), 1, K, -1).contiguous()
 
 
-def _by_groups(
-    run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups, out: Tensor, *, depth: int, work: int
-) -> None:
-    """Run a kernel over contiguous groups in parallel, balanced by row count; its scratch has 4 + depth rows."""
+def _by_groups(run: Any, arrays: tuple[Any, ...], groups: Groups, out: Tensor, depth: int, work: int) -> None:
+    """Run a kernel over contiguous groups in parallel, balanced by row count, with scratch for `depth` rows of out."""
     offsets, owner, result = groups.offsets.numpy(), groups.matrix.numpy(), out.numpy()
     middles = (offsets[1:] + offsets[:-1]) / 2
-    width = -(-result.shape[-1] // LANES) * LANES
+    shape = 4 + depth + 3, -(-result.shape[-1] // LANES) * LANES
 
     def some(first: int, last: int) -> None:
         a, b = np.searchsorted(middles, [first, last])  # a group belongs to the range that holds its middle
         b = b if last < offsets[-1] else len(owner)
-        scratch = torch.zeros(4 + depth, width, dtype=out.dtype)  # PyTorch aligns it to 64 bytes, numba to 32
-        run(*arrays, offsets[a : b + 1], owner[a:b], result, scratch.numpy())
+        scratch = torch.zeros(shape, dtype=out.dtype).numpy()  # PyTorch aligns to 64 bytes, numba to 32
+        run(*arrays, offsets[a : b + 1], owner[a:b], result, scratch)
 
     parallel_for(some, int(offsets[-1]), work)
 

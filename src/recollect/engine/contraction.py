@@ -86,8 +86,7 @@ class Contraction:
         if len(axes["s"]) != 1 or len(axes["o"]) != 1 or axes["s"] == axes["o"]:
             return None
         problem, mask = self._problem, plan.terms_without(self.terms, "so")
-        elements = problem.size[axes["s"]] * problem.size[axes["o"]]
-        bilinear = 2 * 2 * elements * self._facts
+        bilinear = 2 * 2 * problem.elements(axes["s"] + axes["o"]) * self._facts
         if plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
             return None
         part = self._contract(mask)

@@ -14,7 +14,7 @@ from numba import njit
 
 Array = npt.NDArray[Any]
 Id = np.uint64
-ROWS = 64  # of the gradient that `grouped_outer` copies at a time: 64 rows of 100 float32 fit in the L1 cache
+ROWS = 64  # of a gradient that `grouped_outer` copies at a time: 64 × 100 float32 fit in the L1 cache
 
 
 def kernel(function: Any) -> Any:
@@ -139,8 +139,9 @@ def gather_dot_grad(query: Array, table: Array, ids: Array, grad: Array, dquery:
 @inlined
 def _add_rows(sums: Array, a: Any, b: Any, c: Any, d: Any, table: Array, k: int) -> None:
     """sums[0] += Σ_j a[j] table[k + j] over four j, and so on with b, c and d: a register block of 4 × 4."""
+    k0, k1, k2, k3 = Id(k), Id(k + 1), Id(k + 2), Id(k + 3)
     for r in range(sums.shape[1]):
-        t0, t1, t2, t3 = table[k, r], table[k + 1, r], table[k + 2, r], table[k + 3, r]
+        t0, t1, t2, t3 = table[k0, r], table[k1, r], table[k2, r], table[k3, r]
         s0 = sums[0, r] + a[0] * t0 + a[1] * t1 + a[2] * t2 + a[3] * t3
         s1 = sums[1, r] + b[0] * t0 + b[1] * t1 + b[2] * t2 + b[3] * t3
         s2 = sums[2, r] + c[0] * t0 + c[1] * t1 + c[2] * t2 + c[3] * t3
@@ -149,36 +150,31 @@ def _add_rows(sums: Array, a: Any, b: Any, c: Any, d: Any, table: Array, k: int)
 
 
 @inlined
-def _add_row(sums: Array, a: Any, b: Any, c: Any, d: Any, table: Array, k: int) -> None:
-    """sums[0] += a table[k], and so on with b, c and d."""
-    for r in range(sums.shape[1]):
-        t = table[k, r]
-        s0, s1, s2, s3 = sums[0, r] + a * t, sums[1, r] + b * t, sums[2, r] + c * t, sums[3, r] + d * t
-        sums[0, r], sums[1, r], sums[2, r], sums[3, r] = s0, s1, s2, s3
-
-
-@inlined
-def _four(x: Array, i: int, k: int) -> Any:
-    return x[i, k], x[i, k + 1], x[i, k + 2], x[i, k + 3]
-
-
-@inlined
 def _set_product(sums: Array, x: Array, i0: int, i1: int, i2: int, i3: int, table: Array) -> None:
-    """sums = x[[i0, i1, i2, i3]] @ table."""
-    K = x.shape[1]
+    """sums = x[[i0, i1, i2, i3]] @ table[:K]; the table has up to three more rows."""
+    K, zero = x.shape[1], x.dtype.type(0)
     blocked = K - K % 4
     sums[:] = 0
     for k in range(0, blocked, 4):
-        _add_rows(sums, _four(x, i0, k), _four(x, i1, k), _four(x, i2, k), _four(x, i3, k), table, k)
+        a = x[i0, k], x[i0, k + 1], x[i0, k + 2], x[i0, k + 3]
+        b = x[i1, k], x[i1, k + 1], x[i1, k + 2], x[i1, k + 3]
+        c = x[i2, k], x[i2, k + 1], x[i2, k + 2], x[i2, k + 3]
+        d = x[i3, k], x[i3, k + 1], x[i3, k + 2], x[i3, k + 3]
+        _add_rows(sums, a, b, c, d, table, k)
     for k in range(blocked, K):
-        _add_row(sums, x[i0, k], x[i1, k], x[i2, k], x[i3, k], table, k)
+        a, b = (x[i0, k], zero, zero, zero), (x[i1, k], zero, zero, zero)
+        c, d = (x[i2, k], zero, zero, zero), (x[i3, k], zero, zero, zero)
+        _add_rows(sums, a, b, c, d, table, k)
 
 
 @kernel
 def grouped_mm(
     x: Array, rows: Array, matrices: Array, offsets: Array, owner: Array, out: Array, scratch: Array
 ) -> None:
-    """out[n, l] = x[rows[n]] @ matrices[owner[g], l] for offsets[g] ≤ n < offsets[g + 1]; scratch (4 + K, ≥ R)."""
+    """out[n, l] = x[rows[n]] @ matrices[owner[g], l] for offsets[g] ≤ n < offsets[g + 1].
+
+    Scratch holds four sums, then a matrix in aligned rows. Blocks of fewer than four n repeat the last.
+    """
     L, K, R = matrices.shape[1:]
     sums, table = scratch[:4], scratch[4:]
     for g in range(len(owner)):
@@ -188,7 +184,7 @@ def grouped_mm(
                 for r in range(R):
                     table[k, r] = matrices[m, l, k, r]
             for n in range(offsets[g], last + 1, 4):
-                i0, i1 = Id(rows[n]), Id(rows[min(n + 1, last)])  # the last row of a group fills its last block
+                i0, i1 = Id(rows[n]), Id(rows[min(n + 1, last)])
                 i2, i3 = Id(rows[min(n + 2, last)]), Id(rows[min(n + 3, last)])
                 _set_product(sums, x, i0, i1, i2, i3, table)
                 for j in range(min(4, last + 1 - n)):
@@ -197,17 +193,15 @@ def grouped_mm(
 
 
 @kernel
-def grouped_mm_transposed(
-    x: Array, matrices: Array, offsets: Array, owner: Array, out: Array, scratch: Array
-) -> None:
-    """out[n] += Σ_l matrices[owner[g], l] @ x[n L + l] for offsets[g] ≤ n < offsets[g + 1]; scratch (4 + R, ≥ K)."""
+def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Array, out: Array, scratch: Array) -> None:
+    """out[n] += Σ_l matrices[owner[g], l] @ x[n L + l] for offsets[g] ≤ n < offsets[g + 1]."""
     L, K, R = matrices.shape[1:]
     sums, table = scratch[:4], scratch[4:]
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
         for l in range(L):
-            for r in range(R):
-                for k in range(K):
+            for k in range(K):
+                for r in range(R):
                     table[r, k] = matrices[m, l, k, r]
             for n in range(offsets[g], last + 1, 4):
                 i0, i1 = Id(n * L + l), Id(min(n + 1, last) * L + l)
@@ -219,33 +213,28 @@ def grouped_mm_transposed(
 
 
 @kernel
-def grouped_outer(
-    x: Array, rows: Array, grad: Array, offsets: Array, owner: Array, out: Array, scratch: Array
-) -> None:
-    """out[owner[g], l] += Σ x[rows[n]] ⊗ grad[n, l] over offsets[g] ≤ n < offsets[g + 1]; scratch (4 + ROWS, ≥ R)."""
+def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Array, out: Array, scratch: Array) -> None:
+    """out[owner[g], l] += Σ x[rows[n]] ⊗ grad[n L + l] over offsets[g] ≤ n < offsets[g + 1]."""
     L, K, R = out.shape[1:]
     sums, table = scratch[:4], scratch[4:]
     for g in range(len(owner)):
-        m, begin, end = Id(owner[g]), offsets[g], offsets[g + 1]
+        m, last = Id(owner[g]), offsets[g + 1] - 1
         for l in range(L):
-            for first in range(begin, end, ROWS):
-                count = min(ROWS, end - first)
-                blocked = count - count % 4
+            for first in range(offsets[g], last + 1, ROWS):
+                count = min(ROWS, last + 1 - first)
                 for n in range(count):
                     for r in range(R):
-                        table[n, r] = grad[Id(first + n), l, r]
+                        table[n, r] = grad[Id((first + n) * L + l), r]
+                table[count : count + 3] = 0
                 for k in range(0, K, 4):
-                    k1, k2, k3 = min(k + 1, K - 1), min(k + 2, K - 1), min(k + 3, K - 1)
+                    k1, k2, k3 = Id(min(k + 1, K - 1)), Id(min(k + 2, K - 1)), Id(min(k + 3, K - 1))
                     sums[:] = 0
-                    for n in range(0, blocked, 4):
-                        i0, i1 = Id(rows[Id(first + n)]), Id(rows[Id(first + n + 1)])
-                        i2, i3 = Id(rows[Id(first + n + 2)]), Id(rows[Id(first + n + 3)])
-                        a, b = (x[i0, k], x[i1, k], x[i2, k], x[i3, k]), (x[i0, k1], x[i1, k1], x[i2, k1], x[i3, k1])
-                        c, d = (x[i0, k2], x[i1, k2], x[i2, k2], x[i3, k2]), (x[i0, k3], x[i1, k3], x[i2, k3], x[i3, k3])
+                    for n in range(0, count, 4):
+                        h, i = Id(rows[first + n]), Id(rows[min(first + n + 1, last)])
+                        j, o = Id(rows[min(first + n + 2, last)]), Id(rows[min(first + n + 3, last)])
+                        a, b = (x[h, k], x[i, k], x[j, k], x[o, k]), (x[h, k1], x[i, k1], x[j, k1], x[o, k1])
+                        c, d = (x[h, k2], x[i, k2], x[j, k2], x[o, k2]), (x[h, k3], x[i, k3], x[j, k3], x[o, k3])
                         _add_rows(sums, a, b, c, d, table, n)
-                    for n in range(blocked, count):
-                        i = Id(rows[Id(first + n)])
-                        _add_row(sums, x[i, k], x[i, k1], x[i, k2], x[i, k3], table, n)
                     for j in range(min(4, K - k)):
                         for r in range(R):
                             out[m, l, Id(k + j), r] += sums[j, r]
