@@ -129,8 +129,8 @@ class GroupedMM(torch.autograd.Function):
         ctx.groups = groups
         ctx.save_for_backward(x, rows, matrices)
         stored = _stored(matrices, x.shape[1])
-        _, L, K, R = stored.shape
-        out = x.new_empty(len(rows), L, R)
+        _, Q, K, R = stored.shape
+        out = x.new_empty(len(rows), Q, R)
         arrays = rows_of(x), ids_of(rows), stored.numpy()
         _by_groups(kernels().grouped_mm, arrays, groups, out, K, K * out.numel())
         return out.flatten(1)
@@ -140,17 +140,17 @@ class GroupedMM(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
         x, rows, matrices = ctx.saved_tensors
         stored = _stored(matrices, x.shape[1])
-        _, L, K, R = stored.shape
+        _, Q, K, R = stored.shape
         by_row, dstored, g = x.new_zeros(len(rows), K), torch.zeros_like(stored), grad.reshape(-1, R).numpy()
         work, arrays = K * grad.numel(), (rows_of(x), ids_of(rows), g)
         _by_groups(kernels().grouped_mm_transposed, (g, stored.numpy()), ctx.groups, by_row, R, work)
         _by_groups(kernels().grouped_outer, arrays, ctx.groups, dstored, kernels().ROWS, work)
-        dmatrices = dstored.transpose(1, 2) if L > 1 else dstored.view(matrices.shape)
+        dmatrices = dstored.transpose(1, 2) if Q > 1 else dstored.view(matrices.shape)
         return torch.zeros_like(x).index_add_(0, rows, by_row), None, dmatrices, None
 
 
 def _stored(matrices: Tensor, K: int) -> Tensor:
-    """Return matrices (M, *K, *R) as (M, L, K, R): without a copy if that is their order in memory, else L = 1."""
+    """Return matrices (M, *K, *R) as (M, Q, K, R): without a copy if that is their order in memory, else Q = 1."""
     if matrices.dim() == 4 and matrices.shape[1] == K and matrices.transpose(1, 2).is_contiguous():
         return matrices.detach().transpose(1, 2)
     return matrices.detach().reshape(len(matrices), 1, K, -1).contiguous()

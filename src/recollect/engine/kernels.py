@@ -171,41 +171,41 @@ def _set_product(sums: Array, x: Array, i0: int, i1: int, i2: int, i3: int, tabl
 def grouped_mm(
     x: Array, rows: Array, matrices: Array, offsets: Array, owner: Array, out: Array, scratch: Array
 ) -> None:
-    """out[n, l] = x[rows[n]] @ matrices[owner[g], l] for offsets[g] ≤ n < offsets[g + 1].
+    """out[n, q] = x[rows[n]] @ matrices[owner[g], q] for offsets[g] ≤ n < offsets[g + 1].
 
     Scratch holds four sums, then a matrix in aligned rows. Blocks of fewer than four n repeat the last.
     """
-    L, K, R = matrices.shape[1:]
+    Q, K, R = matrices.shape[1:]
     sums, table = scratch[:4], scratch[4:]
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
-        for l in range(L):
+        for q in range(Q):
             for k in range(K):
                 for r in range(R):
-                    table[k, r] = matrices[m, l, k, r]
+                    table[k, r] = matrices[m, q, k, r]
             for n in range(offsets[g], last + 1, 4):
                 i0, i1 = Id(rows[n]), Id(rows[min(n + 1, last)])
                 i2, i3 = Id(rows[min(n + 2, last)]), Id(rows[min(n + 3, last)])
                 _set_product(sums, x, i0, i1, i2, i3, table)
                 for j in range(min(4, last + 1 - n)):
                     for r in range(R):
-                        out[Id(n + j), l, r] = sums[j, r]
+                        out[Id(n + j), q, r] = sums[j, r]
 
 
 @kernel
 def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Array, out: Array, scratch: Array) -> None:
-    """out[n] += Σ_l matrices[owner[g], l] @ x[n L + l] for offsets[g] ≤ n < offsets[g + 1]."""
-    L, K, R = matrices.shape[1:]
+    """out[n] += Σ_q matrices[owner[g], q] @ x[n Q + q] for offsets[g] ≤ n < offsets[g + 1]."""
+    Q, K, R = matrices.shape[1:]
     sums, table = scratch[:4], scratch[4:]
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
-        for l in range(L):
+        for q in range(Q):
             for k in range(K):
                 for r in range(R):
-                    table[r, k] = matrices[m, l, k, r]
+                    table[r, k] = matrices[m, q, k, r]
             for n in range(offsets[g], last + 1, 4):
-                i0, i1 = Id(n * L + l), Id(min(n + 1, last) * L + l)
-                i2, i3 = Id(min(n + 2, last) * L + l), Id(min(n + 3, last) * L + l)
+                i0, i1 = Id(n * Q + q), Id(min(n + 1, last) * Q + q)
+                i2, i3 = Id(min(n + 2, last) * Q + q), Id(min(n + 3, last) * Q + q)
                 _set_product(sums, x, i0, i1, i2, i3, table)
                 for j in range(min(4, last + 1 - n)):
                     for k in range(K):
@@ -214,17 +214,17 @@ def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Arra
 
 @kernel
 def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Array, out: Array, scratch: Array) -> None:
-    """out[owner[g], l] += Σ x[rows[n]] ⊗ grad[n L + l] over offsets[g] ≤ n < offsets[g + 1]."""
-    L, K, R = out.shape[1:]
+    """out[owner[g], q] += Σ x[rows[n]] ⊗ grad[n Q + q] over offsets[g] ≤ n < offsets[g + 1]."""
+    Q, K, R = out.shape[1:]
     sums, table = scratch[:4], scratch[4:]
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
-        for l in range(L):
+        for q in range(Q):
             for first in range(offsets[g], last + 1, ROWS):
                 count = min(ROWS, last + 1 - first)
                 for n in range(count):
                     for r in range(R):
-                        table[n, r] = grad[Id((first + n) * L + l), r]
+                        table[n, r] = grad[Id((first + n) * Q + q), r]
                 table[count : count + 3] = 0
                 for k in range(0, K, 4):
                     k1, k2, k3 = Id(min(k + 1, K - 1)), Id(min(k + 2, K - 1)), Id(min(k + 3, K - 1))
@@ -237,7 +237,7 @@ def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Arr
                         _add_rows(sums, a, b, c, d, table, n)
                     for j in range(min(4, K - k)):
                         for r in range(R):
-                            out[m, l, Id(k + j), r] += sums[j, r]
+                            out[m, q, Id(k + j), r] += sums[j, r]
 
 
 @kernel
