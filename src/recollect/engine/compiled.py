@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMPILED = os.environ.get("RECOLLECT_COMPILED", "1") != "0"
 DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
-LANES = 16  # float32 numbers of a 512-bit register: scratch rows of whole registers spare the remainder of a loop
+LANES = 16  # float32 numbers of a 512-bit register: buffer rows of whole registers spare the remainder of a loop
 
 
 @cache
@@ -157,16 +157,16 @@ def _stored(matrices: Tensor, K: int) -> Tensor:
 
 
 def _by_groups(run: Any, arrays: tuple[Any, ...], groups: Groups, out: Tensor, depth: int, work: int) -> None:
-    """Run a kernel over contiguous groups in parallel, balanced by row count, with scratch for `depth` rows of out."""
+    """Run a kernel over contiguous groups in parallel, balanced by row count, with a buffer of `depth` rows."""
     offsets, owner, result = groups.offsets.numpy(), groups.matrix.numpy(), out.numpy()
     middles = (offsets[1:] + offsets[:-1]) / 2
-    shape = 4 + depth + 3, -(-result.shape[-1] // LANES) * LANES
+    shape = 4 + depth + 1, -(-result.shape[-1] // LANES) * LANES
 
     def some(first: int, last: int) -> None:
         a, b = np.searchsorted(middles, [first, last])  # a group belongs to the range that holds its middle
         b = b if last < offsets[-1] else len(owner)
-        scratch = torch.zeros(shape, dtype=out.dtype).numpy()  # PyTorch aligns to 64 bytes, numba to 32
-        run(*arrays, offsets[a : b + 1], owner[a:b], result, scratch)
+        buffer = torch.zeros(shape, dtype=out.dtype).numpy()  # PyTorch aligns to 64 bytes, numba to 32
+        run(*arrays, offsets[a : b + 1], owner[a:b], result, buffer)
 
     parallel_for(some, int(offsets[-1]), work)
 

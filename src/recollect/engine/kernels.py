@@ -15,6 +15,7 @@ from numba import njit
 Array = npt.NDArray[Any]
 Id = np.uint64
 ROWS = 64  # of a gradient that `grouped_outer` copies at a time: 64 × 100 float32 fit in the L1 cache
+inlined = njit(inline="always")  # LLVM would leave a call, which costs as much as the loop inside
 
 
 def kernel(function: Any) -> Any:
@@ -24,9 +25,6 @@ def kernel(function: Any) -> Any:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # no writable cache folder
         return njit(**options)(function)
-
-
-inlined = njit(inline="always")  # into the kernel: LLVM would call it, which costs as much as the loop inside
 
 
 @kernel
@@ -137,9 +135,8 @@ def gather_dot_grad(query: Array, table: Array, ids: Array, grad: Array, dquery:
 
 
 @inlined
-def _add_rows(sums: Array, a: Any, b: Any, c: Any, d: Any, table: Array, k: int) -> None:
-    """sums[0] += Σ_j a[j] table[k + j] over four j, and so on with b, c and d: a register block of 4 × 4."""
-    k0, k1, k2, k3 = Id(k), Id(k + 1), Id(k + 2), Id(k + 3)
+def _add_rows(sums: Array, a: Any, b: Any, c: Any, d: Any, table: Array, k0: int, k1: int, k2: int, k3: int) -> None:
+    """sums[0] += Σ_j a[j] table[k_j], and so on with b, c and d: a register block of 4 × 4."""
     for r in range(sums.shape[1]):
         t0, t1, t2, t3 = table[k0, r], table[k1, r], table[k2, r], table[k3, r]
         s0 = sums[0, r] + a[0] * t0 + a[1] * t1 + a[2] * t2 + a[3] * t3
@@ -151,8 +148,8 @@ def _add_rows(sums: Array, a: Any, b: Any, c: Any, d: Any, table: Array, k: int)
 
 @inlined
 def _set_product(sums: Array, x: Array, i0: int, i1: int, i2: int, i3: int, table: Array) -> None:
-    """sums = x[[i0, i1, i2, i3]] @ table[:K]; the table has up to three more rows."""
-    K, zero = x.shape[1], x.dtype.type(0)
+    """sums = x[[i0, i1, i2, i3]] @ table[:K]; the last row of the table is zero and completes blocks."""
+    K, zero, none = x.shape[1], x.dtype.type(0), Id(len(table) - 1)
     blocked = K - K % 4
     sums[:] = 0
     for k in range(0, blocked, 4):
@@ -160,23 +157,21 @@ def _set_product(sums: Array, x: Array, i0: int, i1: int, i2: int, i3: int, tabl
         b = x[i1, k], x[i1, k + 1], x[i1, k + 2], x[i1, k + 3]
         c = x[i2, k], x[i2, k + 1], x[i2, k + 2], x[i2, k + 3]
         d = x[i3, k], x[i3, k + 1], x[i3, k + 2], x[i3, k + 3]
-        _add_rows(sums, a, b, c, d, table, k)
+        _add_rows(sums, a, b, c, d, table, Id(k), Id(k + 1), Id(k + 2), Id(k + 3))
     for k in range(blocked, K):
         a, b = (x[i0, k], zero, zero, zero), (x[i1, k], zero, zero, zero)
         c, d = (x[i2, k], zero, zero, zero), (x[i3, k], zero, zero, zero)
-        _add_rows(sums, a, b, c, d, table, k)
+        _add_rows(sums, a, b, c, d, table, Id(k), none, none, none)
 
 
 @kernel
-def grouped_mm(
-    x: Array, rows: Array, matrices: Array, offsets: Array, owner: Array, out: Array, scratch: Array
-) -> None:
+def grouped_mm(x: Array, rows: Array, matrices: Array, offsets: Array, owner: Array, out: Array, buffer: Array) -> None:
     """out[n, q] = x[rows[n]] @ matrices[owner[g], q] for offsets[g] ≤ n < offsets[g + 1].
 
-    Scratch holds four sums, then a matrix in aligned rows. Blocks of fewer than four n repeat the last.
+    The buffer holds four sums, a matrix and a zero row, all aligned. Blocks of fewer than four n repeat the last.
     """
     Q, K, R = matrices.shape[1:]
-    sums, table = scratch[:4], scratch[4:]
+    sums, table = buffer[:4], buffer[4:]
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
         for q in range(Q):
@@ -193,10 +188,10 @@ def grouped_mm(
 
 
 @kernel
-def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Array, out: Array, scratch: Array) -> None:
+def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Array, out: Array, buffer: Array) -> None:
     """out[n] += Σ_q matrices[owner[g], q] @ x[n Q + q] for offsets[g] ≤ n < offsets[g + 1]."""
     Q, K, R = matrices.shape[1:]
-    sums, table = scratch[:4], scratch[4:]
+    sums, table = buffer[:4], buffer[4:]
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
         for q in range(Q):
@@ -213,28 +208,33 @@ def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Arra
 
 
 @kernel
-def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Array, out: Array, scratch: Array) -> None:
+def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Array, out: Array, buffer: Array) -> None:
     """out[owner[g], q] += Σ x[rows[n]] ⊗ grad[n Q + q] over offsets[g] ≤ n < offsets[g + 1]."""
     Q, K, R = out.shape[1:]
-    sums, table = scratch[:4], scratch[4:]
+    sums, table, zero, none = buffer[:4], buffer[4:], x.dtype.type(0), Id(ROWS)
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
         for q in range(Q):
             for first in range(offsets[g], last + 1, ROWS):
                 count = min(ROWS, last + 1 - first)
+                blocked = count - count % 4
                 for n in range(count):
                     for r in range(R):
                         table[n, r] = grad[Id((first + n) * Q + q), r]
-                table[count : count + 3] = 0
                 for k in range(0, K, 4):
                     k1, k2, k3 = Id(min(k + 1, K - 1)), Id(min(k + 2, K - 1)), Id(min(k + 3, K - 1))
                     sums[:] = 0
-                    for n in range(0, count, 4):
-                        h, i = Id(rows[first + n]), Id(rows[min(first + n + 1, last)])
-                        j, o = Id(rows[min(first + n + 2, last)]), Id(rows[min(first + n + 3, last)])
+                    for n in range(0, blocked, 4):
+                        at = first + n
+                        h, i, j, o = Id(rows[at]), Id(rows[at + 1]), Id(rows[at + 2]), Id(rows[at + 3])
                         a, b = (x[h, k], x[i, k], x[j, k], x[o, k]), (x[h, k1], x[i, k1], x[j, k1], x[o, k1])
                         c, d = (x[h, k2], x[i, k2], x[j, k2], x[o, k2]), (x[h, k3], x[i, k3], x[j, k3], x[o, k3])
-                        _add_rows(sums, a, b, c, d, table, n)
+                        _add_rows(sums, a, b, c, d, table, Id(n), Id(n + 1), Id(n + 2), Id(n + 3))
+                    for n in range(blocked, count):
+                        i = Id(rows[first + n])
+                        a, b = (x[i, k], zero, zero, zero), (x[i, k1], zero, zero, zero)
+                        c, d = (x[i, k2], zero, zero, zero), (x[i, k3], zero, zero, zero)
+                        _add_rows(sums, a, b, c, d, table, Id(n), none, none, none)
                     for j in range(min(4, K - k)):
                         for r in range(R):
                             out[m, q, Id(k + j), r] += sums[j, r]
