@@ -152,16 +152,14 @@ def per_row_product(x: Tensor, rows: Tensor, matrices: Tensor, owner: Tensor) ->
     widths,
     st.sampled_from([(3,), (1,), (8,), (17,), (40,), (2, 3)]),
     st.booleans(),
-    st.booleans(),
 )
 def test_grouped_mm_multiplies_rows_by_the_matrix_of_their_group(
-    backend, count, dtype, layout, n, inner, right, is_sorted, large
+    backend, count, dtype, layout, n, inner, right, is_sorted
 ):
     owner, rows = owners(n, is_sorted), ids(n, 9, 5)
     x, matrices = contiguous(9, inner, dtype=dtype), layout(5, inner, *right, dtype=dtype)
     groups = Groups.of(owner)
-    with pytest.MonkeyPatch.context() as patch, running(backend, count):
-        patch.setattr(compiled, "LARGE_MATRIX", 0 if large else 10**9)
+    with running(backend, count):
         assert_same(
             lambda x, m: grouped_mm(x, rows, m, groups), lambda x, m: per_row_product(x, rows, m, owner), x, matrices
         )
@@ -169,9 +167,7 @@ def test_grouped_mm_multiplies_rows_by_the_matrix_of_their_group(
 
 @EACH_BACKEND
 @pytest.mark.parametrize("permuted", [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3), (3, 2, 1, 0)])
-@pytest.mark.parametrize("large", [False, True])
-def test_grouped_mm_takes_matrices_in_any_memory_order(backend, permuted, large, monkeypatch):
-    monkeypatch.setattr(compiled, "LARGE_MATRIX", 0 if large else 10**9)
+def test_grouped_mm_takes_matrices_in_any_memory_order(backend, permuted):
     shape, owner, rows = (5, 6, 4, 2), owners(40, False), ids(40, 9)
     in_memory = contiguous(*(shape[permuted.index(axis)] for axis in range(4)), dtype=torch.float64)
     matrices, x = in_memory.permute(*permuted), contiguous(9, 6, dtype=torch.float64)
@@ -186,12 +182,10 @@ def test_grouped_mm_takes_matrices_in_any_memory_order(backend, permuted, large,
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("large", [False, True])
-def test_grouped_mm_of_real_sizes_on_both_sides_of_large_matrix(backend, large):
-    inner = 129 if large else 127
-    assert (inner * 128 > compiled.LARGE_MATRIX) == large
-    owner, rows = owners(40, False), ids(40, 9)
-    x, matrices = contiguous(9, inner, dtype=torch.float64), contiguous(5, inner, 128, dtype=torch.float64)
+@pytest.mark.parametrize("rows_per_group", [40, 250])
+def test_grouped_mm_of_real_sizes(backend, rows_per_group):
+    owner, rows = owners(5 * rows_per_group, False), ids(5 * rows_per_group, 9)
+    x, matrices = contiguous(9, 41, dtype=torch.float64), contiguous(5, 41, 61, dtype=torch.float64)
     with running(backend, 3):
         assert_same(
             lambda x, m: grouped_mm(x, rows, m, Groups.of(owner)),
@@ -211,10 +205,8 @@ def test_grouped_mm_of_no_rows_has_no_rows(backend, matrices):
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("count", [1, 3])
-def test_groups_may_be_without_rows(backend, large, count, monkeypatch):
-    monkeypatch.setattr(compiled, "LARGE_MATRIX", 0 if large else 10**9)
+def test_groups_may_be_without_rows(backend, count):
     groups = Groups(None, torch.tensor([3, 0, 2, 4, 1]), torch.tensor([0, 0, 4, 4, 7, 7]))
     owner, rows = torch.tensor([0] * 4 + [4] * 3), ids(7, 9)
     x, matrices = contiguous(9, 5, dtype=torch.float64), contiguous(5, 5, 3, dtype=torch.float64)

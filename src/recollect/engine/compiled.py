@@ -6,7 +6,6 @@ Gathers, elementwise and diagonal operations also take complex tensors.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 COMPILED = os.environ.get("RECOLLECT_COMPILED", "1") != "0"
 DTYPES = {torch.float32, torch.float64, torch.complex64, torch.complex128}
-LARGE_MATRIX = 2**14  # elements: rows times larger matrices are BLAS products, one per group
+LANES = 16  # float32 numbers of a 512-bit register: buffer rows of whole registers spare the remainder of a loop
 
 
 @cache
@@ -129,67 +128,47 @@ class GroupedMM(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
         ctx.save_for_backward(x, rows, matrices)
-        K, R = x.shape[1], matrices[0].numel() // x.shape[1]
-        out = x.new_empty(len(rows), R)
-        if K * R > LARGE_MATRIX:
-            gathered = x.index_select(0, rows)
-
-            def multiply(m: int, part: slice) -> None:
-                torch.mm(gathered[part], matrices[m].reshape(K, R), out=out[part])
-
-            _each_group(multiply, groups, out.numel() * K)
-        else:
-            _by_groups(
-                kernels().grouped_mm, (rows_of(x), ids_of(rows), rows_of(matrices).reshape(-1, K, R)), groups, out
-            )
-        return out
+        stored = _stored(matrices, x.shape[1])
+        _, Q, K, R = stored.shape
+        out = x.new_empty(len(rows), Q, R)
+        arrays = rows_of(x), ids_of(rows), stored.numpy()
+        _by_groups(kernels().grouped_mm, arrays, groups, out, K, K * out.numel())
+        return out.flatten(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
         x, rows, matrices = ctx.saved_tensors
-        groups, grad = ctx.groups, grad.contiguous()
-        K, R = x.shape[1], matrices[0].numel() // x.shape[1]
-        by_row = grad.new_empty(len(rows), K)
-        if K * R > LARGE_MATRIX:
-            gathered, dmatrices = x.index_select(0, rows), torch.zeros_like(matrices)  # in the same memory order
-
-            def multiply(m: int, part: slice) -> None:
-                torch.mm(grad[part], matrices[m].reshape(K, R).T, out=by_row[part])
-                dmatrices[m] = torch.mm(gathered[part].T, grad[part]).view(matrices.shape[1:])
-
-            _each_group(multiply, groups, 2 * grad.numel() * K)
-        else:
-            dmatrices = grad.new_zeros(matrices.shape)
-            g, each = grad.numpy(), np.arange(len(rows))
-            _by_groups(kernels().grouped_mm_transposed, (g, each, rows_of(matrices).reshape(-1, K, R)), groups, by_row)
-            _by_groups(kernels().grouped_outer, (rows_of(x), ids_of(rows), g), groups, dmatrices.view(-1, K, R))
+        stored = _stored(matrices, x.shape[1])
+        _, Q, K, R = stored.shape
+        by_row, dstored, g = x.new_zeros(len(rows), K), torch.zeros_like(stored), grad.reshape(-1, R).numpy()
+        work, arrays = K * grad.numel(), (rows_of(x), ids_of(rows), g)
+        _by_groups(kernels().grouped_mm_transposed, (g, stored.numpy()), ctx.groups, by_row, R, work)
+        _by_groups(kernels().grouped_outer, arrays, ctx.groups, dstored, kernels().ROWS, work)
+        dmatrices = dstored.transpose(1, 2) if Q > 1 else dstored.view(matrices.shape)
         return torch.zeros_like(x).index_add_(0, rows, by_row), None, dmatrices, None
 
 
-def _by_groups(run: Callable[..., None], arrays: tuple[Any, ...], groups: Groups, out: Tensor) -> None:
-    """Run a kernel over contiguous groups in parallel, balanced by row count."""
+def _stored(matrices: Tensor, K: int) -> Tensor:
+    """Return matrices (M, *K, *R) as (M, Q, K, R): without a copy if that is their order in memory, else Q = 1."""
+    if matrices.dim() == 4 and matrices.shape[1] == K and matrices.transpose(1, 2).is_contiguous():
+        return matrices.detach().transpose(1, 2)
+    return matrices.detach().reshape(len(matrices), 1, K, -1).contiguous()
+
+
+def _by_groups(run: Any, arrays: tuple[Any, ...], groups: Groups, out: Tensor, depth: int, work: int) -> None:
+    """Run a kernel over contiguous groups in parallel, balanced by row count, with a buffer of `depth` rows."""
     offsets, owner, result = groups.offsets.numpy(), groups.matrix.numpy(), out.numpy()
     middles = (offsets[1:] + offsets[:-1]) / 2
+    shape = 4 + depth + 1, -(-result.shape[-1] // LANES) * LANES
 
     def some(first: int, last: int) -> None:
         a, b = np.searchsorted(middles, [first, last])  # a group belongs to the range that holds its middle
         b = b if last < offsets[-1] else len(owner)
-        run(*arrays, offsets[a : b + 1], owner[a:b], result)
+        buffer = torch.zeros(shape, dtype=out.dtype).numpy()  # PyTorch aligns to 64 bytes, numba to 32
+        run(*arrays, offsets[a : b + 1], owner[a:b], result, buffer)
 
-    rows = int(offsets[-1])
-    parallel_for(some, rows, rows * arrays[0].shape[1] * result.shape[-1])
-
-
-def _each_group(body: Callable[[int, slice], None], groups: Groups, work: int) -> None:
-    """Run body(matrix, rows) for every group, groups in parallel."""
-    offsets, matrix = groups.offsets.tolist(), groups.matrix.tolist()
-
-    def some(first: int, last: int) -> None:
-        for g in range(first, last):
-            body(matrix[g], slice(offsets[g], offsets[g + 1]))
-
-    parallel_for(some, len(matrix), work)
+    parallel_for(some, int(offsets[-1]), work)
 
 
 def rank_counts(scores: Tensor, own: Tensor, start: Tensor, stop: Tensor, known: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.engine import compiled, plan
+from recollect.engine import plan
 from recollect.engine.ops import Groups, gather_dot, gather_mul, grouped_mm
 from recollect.engine.plan import Problem, Terms
 from recollect.graph.facts import is_sorted
@@ -86,9 +86,8 @@ class Contraction:
         if len(axes["s"]) != 1 or len(axes["o"]) != 1 or axes["s"] == axes["o"]:
             return None
         problem, mask = self._problem, plan.terms_without(self.terms, "so")
-        elements = problem.size[axes["s"]] * problem.size[axes["o"]]
-        bilinear = 2 * 2 * elements * self._facts
-        if elements > compiled.LARGE_MATRIX or plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
+        bilinear = 2 * 2 * problem.elements(axes["s"] + axes["o"]) * self._facts
+        if plan.contraction_plan(problem, mask).cost + bilinear > self.cost("so"):
             return None
         part = self._contract(mask)
         assert part.index is not None

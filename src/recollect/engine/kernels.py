@@ -14,6 +14,8 @@ from numba import njit
 
 Array = npt.NDArray[Any]
 Id = np.uint64
+ROWS = 64  # of a gradient that `grouped_outer` copies at a time: 64 × 100 float32 fit in the L1 cache
+inlined = njit(inline="always")  # LLVM would leave a call, which costs as much as the loop inside
 
 
 def kernel(function: Any) -> Any:
@@ -132,89 +134,110 @@ def gather_dot_grad(query: Array, table: Array, ids: Array, grad: Array, dquery:
                 dtable[row, r] += g * query[n, r]
 
 
-@kernel
-def grouped_mm(x: Array, rows: Array, matrices: Array, offsets: Array, owner: Array, out: Array) -> None:
-    """out[n] = x[rows[n]] @ matrices[owner[g]] for offsets[g] ≤ n < offsets[g + 1].
+@inlined
+def _add_rows(sums: Array, a: Any, b: Any, c: Any, d: Any, table: Array, k0: int, k1: int, k2: int, k3: int) -> None:
+    """sums[0] += Σ_j a[j] table[k_j], and so on with b, c and d: a register block of 4 × 4."""
+    for r in range(sums.shape[1]):
+        t0, t1, t2, t3 = table[k0, r], table[k1, r], table[k2, r], table[k3, r]
+        s0 = sums[0, r] + a[0] * t0 + a[1] * t1 + a[2] * t2 + a[3] * t3
+        s1 = sums[1, r] + b[0] * t0 + b[1] * t1 + b[2] * t2 + b[3] * t3
+        s2 = sums[2, r] + c[0] * t0 + c[1] * t1 + c[2] * t2 + c[3] * t3
+        s3 = sums[3, r] + d[0] * t0 + d[1] * t1 + d[2] * t2 + d[3] * t3
+        sums[0, r], sums[1, r], sums[2, r], sums[3, r] = s0, s1, s2, s3
 
-    Register block: two rows of x (the last of an odd group twice) times four rows of the matrix.
+
+@inlined
+def _set_product(sums: Array, x: Array, i0: int, i1: int, i2: int, i3: int, table: Array) -> None:
+    """sums = x[[i0, i1, i2, i3]] @ table[:K]; the last row of the table is zero and completes blocks."""
+    K, zero, none = x.shape[1], x.dtype.type(0), Id(len(table) - 1)
+    blocked = K - K % 4
+    sums[:] = 0
+    for k in range(0, blocked, 4):
+        a = x[i0, k], x[i0, k + 1], x[i0, k + 2], x[i0, k + 3]
+        b = x[i1, k], x[i1, k + 1], x[i1, k + 2], x[i1, k + 3]
+        c = x[i2, k], x[i2, k + 1], x[i2, k + 2], x[i2, k + 3]
+        d = x[i3, k], x[i3, k + 1], x[i3, k + 2], x[i3, k + 3]
+        _add_rows(sums, a, b, c, d, table, Id(k), Id(k + 1), Id(k + 2), Id(k + 3))
+    for k in range(blocked, K):
+        a, b = (x[i0, k], zero, zero, zero), (x[i1, k], zero, zero, zero)
+        c, d = (x[i2, k], zero, zero, zero), (x[i3, k], zero, zero, zero)
+        _add_rows(sums, a, b, c, d, table, Id(k), none, none, none)
+
+
+@kernel
+def grouped_mm(x: Array, rows: Array, matrices: Array, offsets: Array, owner: Array, out: Array, buffer: Array) -> None:
+    """out[n, q] = x[rows[n]] @ matrices[owner[g], q] for offsets[g] ≤ n < offsets[g + 1].
+
+    The buffer holds four sums, a matrix and a zero row, all aligned. Blocks of fewer than four n repeat the last.
     """
-    K, R = matrices.shape[1], matrices.shape[2]
-    blocked = K - K % 4
+    Q, K, R = matrices.shape[1:]
+    sums, table = buffer[:4], buffer[4:]
     for g in range(len(owner)):
-        m, end = Id(owner[g]), offsets[g + 1]
-        for n in range(offsets[g], end, 2):
-            n0, n1 = Id(n), Id(min(n + 1, end - 1))
-            i, j = Id(rows[n0]), Id(rows[n1])
-            for r in range(R):
-                out[n0, r] = 0
-                out[n1, r] = 0
-            for k in range(0, blocked, 4):
-                a0, a1, a2, a3 = x[i, k], x[i, k + 1], x[i, k + 2], x[i, k + 3]
-                b0, b1, b2, b3 = x[j, k], x[j, k + 1], x[j, k + 2], x[j, k + 3]
+        m, last = Id(owner[g]), offsets[g + 1] - 1
+        for q in range(Q):
+            for k in range(K):
                 for r in range(R):
-                    m0, m1 = matrices[m, k, r], matrices[m, k + 1, r]
-                    m2, m3 = matrices[m, k + 2, r], matrices[m, k + 3, r]
-                    u = out[n0, r] + a0 * m0 + a1 * m1 + a2 * m2 + a3 * m3
-                    v = out[n1, r] + b0 * m0 + b1 * m1 + b2 * m2 + b3 * m3
-                    out[n0, r] = u
-                    out[n1, r] = v
-            for k in range(blocked, K):
-                a0, b0 = x[i, k], x[j, k]
-                for r in range(R):
-                    u = out[n0, r] + a0 * matrices[m, k, r]
-                    v = out[n1, r] + b0 * matrices[m, k, r]
-                    out[n0, r] = u
-                    out[n1, r] = v
+                    table[k, r] = matrices[m, q, k, r]
+            for n in range(offsets[g], last + 1, 4):
+                i0, i1 = Id(rows[n]), Id(rows[min(n + 1, last)])
+                i2, i3 = Id(rows[min(n + 2, last)]), Id(rows[min(n + 3, last)])
+                _set_product(sums, x, i0, i1, i2, i3, table)
+                for j in range(min(4, last + 1 - n)):
+                    for r in range(R):
+                        out[Id(n + j), q, r] = sums[j, r]
 
 
 @kernel
-def grouped_mm_transposed(x: Array, rows: Array, matrices: Array, offsets: Array, owner: Array, out: Array) -> None:
-    """out[n] = matrices[owner[g]] @ x[rows[n]] for offsets[g] ≤ n < offsets[g + 1]; four dot products at a time."""
-    K, R = matrices.shape[1], matrices.shape[2]
-    blocked = K - K % 4
-    zero = x.dtype.type(0)
+def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Array, out: Array, buffer: Array) -> None:
+    """out[n] += Σ_q matrices[owner[g], q] @ x[n Q + q] for offsets[g] ≤ n < offsets[g + 1]."""
+    Q, K, R = matrices.shape[1:]
+    sums, table = buffer[:4], buffer[4:]
     for g in range(len(owner)):
-        m = Id(owner[g])
-        for n in range(offsets[g], offsets[g + 1]):
-            row = Id(rows[n])
-            for k in range(0, blocked, 4):
-                a = b = c = d = zero
+        m, last = Id(owner[g]), offsets[g + 1] - 1
+        for q in range(Q):
+            for k in range(K):
                 for r in range(R):
-                    y = x[row, r]
-                    a += y * matrices[m, k, r]
-                    b += y * matrices[m, k + 1, r]
-                    c += y * matrices[m, k + 2, r]
-                    d += y * matrices[m, k + 3, r]
-                out[n, k], out[n, k + 1], out[n, k + 2], out[n, k + 3] = a, b, c, d
-            for k in range(blocked, K):
-                a = zero
-                for r in range(R):
-                    a += x[row, r] * matrices[m, k, r]
-                out[n, k] = a
+                    table[r, k] = matrices[m, q, k, r]
+            for n in range(offsets[g], last + 1, 4):
+                i0, i1 = Id(n * Q + q), Id(min(n + 1, last) * Q + q)
+                i2, i3 = Id(min(n + 2, last) * Q + q), Id(min(n + 3, last) * Q + q)
+                _set_product(sums, x, i0, i1, i2, i3, table)
+                for j in range(min(4, last + 1 - n)):
+                    for k in range(K):
+                        out[Id(n + j), k] += sums[j, k]
 
 
 @kernel
-def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Array, out: Array) -> None:
-    """out[owner[g]] = Σ x[rows[n]] ⊗ grad[n] over offsets[g] ≤ n < offsets[g + 1], four n at a time."""
-    K, R = out.shape[1], out.shape[2]
+def grouped_outer(x: Array, rows: Array, grad: Array, offsets: Array, owner: Array, out: Array, buffer: Array) -> None:
+    """out[owner[g], q] += Σ x[rows[n]] ⊗ grad[n Q + q] over offsets[g] ≤ n < offsets[g + 1]."""
+    Q, K, R = out.shape[1:]
+    sums, table, zero, none = buffer[:4], buffer[4:], x.dtype.type(0), Id(ROWS)
     for g in range(len(owner)):
-        m, begin, end = Id(owner[g]), offsets[g], offsets[g + 1]
-        blocked = end - (end - begin) % 4
-        for k in range(K):
-            for r in range(R):
-                out[m, k, r] = 0
-        for n in range(begin, blocked, 4):
-            i0, i1, i2, i3 = Id(rows[n]), Id(rows[n + 1]), Id(rows[n + 2]), Id(rows[n + 3])
-            for k in range(K):
-                a, b, c, d = x[i0, k], x[i1, k], x[i2, k], x[i3, k]
-                for r in range(R):
-                    out[m, k, r] += a * grad[n, r] + b * grad[n + 1, r] + c * grad[n + 2, r] + d * grad[n + 3, r]
-        for n in range(blocked, end):
-            row = Id(rows[n])
-            for k in range(K):
-                a = x[row, k]
-                for r in range(R):
-                    out[m, k, r] += a * grad[n, r]
+        m, last = Id(owner[g]), offsets[g + 1] - 1
+        for q in range(Q):
+            for first in range(offsets[g], last + 1, ROWS):
+                count = min(ROWS, last + 1 - first)
+                blocked = count - count % 4
+                for n in range(count):
+                    for r in range(R):
+                        table[n, r] = grad[Id((first + n) * Q + q), r]
+                for k in range(0, K, 4):
+                    k1, k2, k3 = Id(min(k + 1, K - 1)), Id(min(k + 2, K - 1)), Id(min(k + 3, K - 1))
+                    sums[:] = 0
+                    for n in range(0, blocked, 4):
+                        at = first + n
+                        h, i, j, o = Id(rows[at]), Id(rows[at + 1]), Id(rows[at + 2]), Id(rows[at + 3])
+                        a, b = (x[h, k], x[i, k], x[j, k], x[o, k]), (x[h, k1], x[i, k1], x[j, k1], x[o, k1])
+                        c, d = (x[h, k2], x[i, k2], x[j, k2], x[o, k2]), (x[h, k3], x[i, k3], x[j, k3], x[o, k3])
+                        _add_rows(sums, a, b, c, d, table, Id(n), Id(n + 1), Id(n + 2), Id(n + 3))
+                    for n in range(blocked, count):
+                        i = Id(rows[first + n])
+                        a, b = (x[i, k], zero, zero, zero), (x[i, k1], zero, zero, zero)
+                        c, d = (x[i, k2], zero, zero, zero), (x[i, k3], zero, zero, zero)
+                        _add_rows(sums, a, b, c, d, table, Id(n), none, none, none)
+                    for j in range(min(4, K - k)):
+                        for r in range(R):
+                            out[m, q, Id(k + j), r] += sums[j, r]
 
 
 @kernel
