@@ -1,18 +1,16 @@
-"""Forecasts one step ahead on the public splits by time: history alone, and with shares for pairs that never met."""
+"""Forecasts one step ahead on the public splits by time: history that reads the past only."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paper.leaderboard_entries import modern
 from paper.markdown import markdown_table, number, percent
-from paper.walks import RECENCY, SHARES, WalkHistory, fit_kappa
 from paper.workspace import Workspace
 from recollect import EpisodicGraph, Facts, split_by_time
 from recollect.evaluation.baselines import Baseline
@@ -24,11 +22,9 @@ from recollect.graph.fact_index import FactIndex
 from recollect.history.history import History
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
-STATIC = modern("complex", 100, form="semantic")
 ROWS = {
     "recency": "recency, no model",
     "history": "history",
-    "walks": "history + static ComplEx + walk",
 }
 
 
@@ -51,7 +47,7 @@ BOARDS = (
 
 
 def run(workspace: Workspace) -> dict[str, Any]:
-    """Fit on train, choose on valid, and evaluate every row on valid and once on test."""
+    """Fit on train and evaluate every row on valid and test."""
     boards: tuple[Board, ...] = BOARDS
     if workspace.data or workspace.quick:
         boards = (Board(data=workspace.data or "world"),)
@@ -66,8 +62,8 @@ def _run_board(workspace: Workspace, board: Board) -> dict[str, Any]:
     rows = []
     for kind in ROWS:
         benchmark = board.benchmark if find_spec("tgb") else None
-        settings = {"data": board.data, "kind": kind, "static": STATIC.to_dict(), "tgb": benchmark, "decay": RECENCY}
-        rows.append(workspace.cached(kind, settings, partial(_row, workspace, graph, kind, benchmark)))
+        settings = {"data": board.data, "kind": kind, "tgb": benchmark}
+        rows.append(workspace.cached(kind, settings, partial(_row, graph, kind, benchmark)))
     return {
         "data": board.data,
         "published": board.published,
@@ -78,11 +74,11 @@ def _run_board(workspace: Workspace, board: Board) -> dict[str, Any]:
     }
 
 
-def _row(workspace: Workspace, graph: EpisodicGraph, kind: str, benchmark: str | None) -> dict[str, Any]:
+def _row(graph: EpisodicGraph, kind: str, benchmark: str | None) -> dict[str, Any]:
     """Return the figures of one row; `cpu_seconds` is all of it, with fitting and evaluation."""
     start = time.process_time()
-    before, kappa = _forecaster(workspace, graph, kind)
-    found: dict[str, Any] = {"kind": kind, "kappa": kappa, "figures": {}, "tgb": {}}
+    before = _forecaster(graph, kind)
+    found: dict[str, Any] = {"kind": kind, "figures": {}, "tgb": {}}
     for split in ("valid", "test"):
         known = FactIndex(graph.filter_facts(split), graph.sizes)
         scorer = SingleStep(before, known.facts)
@@ -95,37 +91,21 @@ def _row(workspace: Workspace, graph: EpisodicGraph, kind: str, benchmark: str |
     return found
 
 
-def _forecaster(
-    workspace: Workspace, graph: EpisodicGraph, kind: str
-) -> tuple[Callable[[Facts], Scorer], list[float] | None]:
-    """Return the function from the facts before a time to their scorer, and κ where it was fitted."""
-    train, valid = graph.split("train"), graph.split("valid")
+def _forecaster(graph: EpisodicGraph, kind: str) -> Callable[[Facts], Scorer]:
+    """Return the function from the facts before a time to their scorer."""
     if kind == "recency":
-        return partial(Baseline, sizes=graph.sizes, decay=1.0), None
-    history = History.fit(train, graph.sizes, asked="o", past=True)
-    if kind == "history":
-        return history.with_facts, None
-    config, recipe = STATIC.config, STATIC.recipe
-    if workspace.quick:
-        config, recipe = replace(config, dim=4), replace(recipe, epochs=2, validate_every=1)
-    trained = workspace.train(graph.with_splits({"train": train, "valid": valid}), config, recipe)
-    trained.trainer.finish_()
-    known = FactIndex(graph.filter_facts("valid"), graph.sizes)
-    kappa = fit_kappa(history, trained.model, known.facts, valid, known)
-    return lambda facts: WalkHistory(history.with_facts(facts), trained.model, kappa), kappa.tolist()
+        return partial(Baseline, sizes=graph.sizes, decay=1.0)
+    return History.fit(graph.split("train"), graph.sizes, asked="o", past=True).with_facts
 
 
 def page(found: dict[str, Any], _folder: Path) -> str:
     """Return the page: a table per dataset."""
     parts = [
         "Subjects and objects of the facts of each time, asked with everything before that time stored (single step); "
-        "filtered by the facts of the same time; ties count half. Kernels and models are fitted to the train split, κ "
-        "to the validation split, and every row was evaluated once on the test split. *CPU min* has everything: "
-        "fitting, training and both evaluations. Hits@n in percent. *TGB* is the test MRR by the official evaluator of "
-        "the Temporal Graph Benchmark, whose split of `tkgl-yago` by time is that of `yago-forecast`.",
-        f"The last row adds to λ, for pairs that never met, κ times W[p] (the sum of history's weights of popularity) "
-        f"times the softmax of a static ComplEx's scores and a walk of two steps over all pairs and one along the "
-        f"predicate, with weights exp(−age / {RECENCY:.0f} steps).",
+        "filtered by the facts of the same time; ties count half. Kernels are fitted to the train split; nothing was "
+        "chosen on the test split. *CPU min* has everything: fitting and both evaluations. Hits@n in percent. *TGB* is "
+        "the test MRR by the official evaluator of the Temporal Graph Benchmark, whose split of `tkgl-yago` by time is "
+        "that of `yago-forecast`.",
     ]
     for board in found["boards"]:
         sizes, splits = board["sizes"], board["splits"]
@@ -135,10 +115,6 @@ def page(found: dict[str, Any], _folder: Path) -> str:
         )
         head = ["", "valid MRR", "test MRR", "@1", "@3", "@10", "TGB", "CPU min"]
         parts.append(markdown_table(head, [_line(row) for row in board["rows"]]))
-        for row in board["rows"]:
-            if row["kappa"]:
-                values = zip(SHARES, row["kappa"], strict=True)
-                parts.append("κ: " + ", ".join(f"{name} {number(value, 2)}" for name, value in values) + ".")
         if board["published"]:
             figures = ", ".join(f"{name} {number(mrr)}" for name, mrr in board["published"])
             parts.append(f"Published test MRR: {figures}.")
