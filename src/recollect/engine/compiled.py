@@ -128,6 +128,11 @@ class GroupedMM(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
         ctx.save_for_backward(x, rows, matrices)
+        if matrices.movedim(1, -1).is_contiguous():  # in memory (M, *R, K): a row of each matrix per output
+            stored = matrices.detach().movedim(1, -1).reshape(len(matrices), 1, -1, x.shape[1])
+            out, arrays = x.new_zeros(len(rows), stored.shape[2]), (rows_of(x.index_select(0, rows)), stored.numpy())
+            _by_groups(kernels().grouped_mm_transposed, arrays, groups, out, x.shape[1], out.numel() * x.shape[1])
+            return out
         stored = _stored(matrices, x.shape[1])
         _, Q, K, R = stored.shape
         out = x.new_empty(len(rows), Q, R)

@@ -175,6 +175,14 @@ def grouped_mm(x: Array, rows: Array, matrices: Array, offsets: Array, owner: Ar
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
         for q in range(Q):
+            if last - offsets[g] < 2:  # one or two rows do not pay for a copy of the matrix
+                for n in range(offsets[g], last + 1):
+                    i = Id(rows[n])
+                    out[Id(n), q, :] = 0
+                    for k in range(K):
+                        for r in range(R):
+                            out[Id(n), q, r] += x[i, k] * matrices[m, q, k, r]
+                continue
             for k in range(K):
                 for r in range(R):
                     table[k, r] = matrices[m, q, k, r]
@@ -195,6 +203,15 @@ def grouped_mm_transposed(x: Array, matrices: Array, offsets: Array, owner: Arra
     for g in range(len(owner)):
         m, last = Id(owner[g]), offsets[g + 1] - 1
         for q in range(Q):
+            if last - offsets[g] < 2:
+                for n in range(offsets[g], last + 1):
+                    i = Id(n * Q + q)
+                    for k in range(K):
+                        total = x.dtype.type(0)
+                        for r in range(R):
+                            total += matrices[m, q, k, r] * x[i, r]
+                        out[Id(n), k] += total
+                continue
             for k in range(K):
                 for r in range(R):
                     table[r, k] = matrices[m, q, k, r]
