@@ -128,12 +128,14 @@ class GroupedMM(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rows: Tensor, matrices: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
         ctx.save_for_backward(x, rows, matrices)
-        if matrices.movedim(1, -1).is_contiguous():  # in memory (M, *R, K): a row of each matrix per output
-            stored = matrices.detach().movedim(1, -1).reshape(len(matrices), 1, -1, x.shape[1])
-            out, arrays = x.new_zeros(len(rows), stored.shape[2]), (rows_of(x.index_select(0, rows)), stored.numpy())
-            _by_groups(kernels().grouped_mm_transposed, arrays, groups, out, x.shape[1], out.numel() * x.shape[1])
+        width = x.shape[1]
+        if matrices.shape[1] == width and matrices.movedim(1, -1).is_contiguous():  # in memory (M, *R, K)
+            stored = matrices.detach().movedim(1, -1).reshape(len(matrices), 1, -1, width)
+            out, gathered = x.new_zeros(len(rows), stored.shape[2]), rows_of(x.index_select(0, rows))
+            by_row = kernels().grouped_mm_transposed
+            _by_groups(by_row, (gathered, stored.numpy()), groups, out, width, width * out.numel())
             return out
-        stored = _stored(matrices, x.shape[1])
+        stored = _stored(matrices, width)
         _, Q, K, R = stored.shape
         out = x.new_empty(len(rows), Q, R)
         arrays = rows_of(x), ids_of(rows), stored.numpy()
