@@ -137,14 +137,17 @@ def existing_folder(path: Path) -> Path:
 
 
 def read_folder(path: Path, read: Callable[[Path], T]) -> T:
-    """Return `read(folder)`; it is called again if it failed while another process replaced the folder."""
+    """Return `read(folder)`; it is called again if another process replaced the folder meanwhile."""
     for _ in range(MAX_READS - 1):
         before = _identity(path)
         try:
-            return read(existing_folder(path))
+            found = read(existing_folder(path))
         except Exception:
             if _identity(path) == before:
                 raise
+        else:
+            if _identity(path) == before:
+                return found
     return read(existing_folder(path))
 
 
