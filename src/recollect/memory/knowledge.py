@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from recollect.evaluation.calibration import Calibration, Sample, fit_platt
-from recollect.graph.episodes import Runs, runs
+from recollect.graph.episodes import runs
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.runs import Runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.memory.answers import Answers, best_triples
