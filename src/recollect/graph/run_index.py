@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -81,13 +82,17 @@ class RunIndex:
 
     def contains(self, facts: Facts) -> Tensor:
         """Return whether each fact is known: (B,) bool."""
-        starts = encode(self.runs.first, self.sizes)
-        run = torch.searchsorted(starts, encode(facts, self.sizes), right=True) - 1
-        if not len(starts):
+        if not len(self.runs):
             return torch.zeros(len(facts), dtype=torch.bool)
+        run = torch.searchsorted(self._starts, encode(facts, self.sizes), right=True) - 1
         found = self.runs[run.clamp(min=0)]
         is_same = (found.first.ids[:, :3] == facts.ids[:, :3]).all(dim=1)
         return is_same & (found.first.t <= facts.t) & (facts.t <= found.last)
+
+    @cached_property
+    def _starts(self) -> Tensor:
+        """The first fact of each run, encoded: (n,) sorted."""
+        return encode(self.runs.first, self.sizes)
 
     def around(self, facts: Facts, slots: str) -> FactIndex:
         """Return an index of single facts that answers questions for some slots of these facts as this one does."""
