@@ -117,7 +117,7 @@ def finish_run(run: TrainingRun) -> dict[str, Any]:
     """Train to the end; return the last training loss, the last validation MRR and the checksums of the weights."""
     for _ in run:
         pass
-    model, _, _ = run.result()
+    model, _ = run.result()
     last = run.history[-1]
     return {"loss": last.loss, "valid_mrr": last.mrr, "weights": checksums(model)}
 
