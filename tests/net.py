@@ -277,7 +277,7 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "train": [table, *small, "--out", out / "a.memory"],
         "show": [memory],
         "evaluate": [memory],
-        "search": [table, *small, "--set", "validate_every=1", "--budget", 0.03, "--out", out / "search"],
+        "search": [table, *small, "--set", "validate_every=1", "--budget", 0.06, "--out", out / "search"],
         "baseline": [table],
         "recall": [memory, *asked],
         "know": [memory],

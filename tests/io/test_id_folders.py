@@ -30,7 +30,10 @@ def test_names_and_all_ids_of_stat_are_kept(tmp_path):
     assert set(graph.entities.labels) == {"Iran", "Syria", "Turkey", "Nobody", "4", "5"}
     assert set(graph.predicates.labels) == {"Fight", "Visit", "2"}
     assert graph.times.labels == ["0", "24", "48"]
-    assert graph.table(graph.split("train")).rows() == [("Iran", "Fight", "Syria", "0"), ("Turkey", "Visit", "Iran", "24")]
+    assert graph.table(graph.split("train")).rows() == [
+        ("Iran", "Fight", "Syria", "0"),
+        ("Turkey", "Visit", "Iran", "24"),
+    ]
     assert graph.table(graph.split("valid")).rows() == [("Turkey", "Visit", "Syria", "48")]
 
 

@@ -65,7 +65,9 @@ def next_commands(memory: Memory, folder: Path) -> list[str]:
         fact = graph.table(facts[len(facts) // 2 : len(facts) // 2 + 1]).row(0, named=True)
         given = ["subject", "predicate", *(["time"] if "t" in memory.scorer.slots else [])]
         words.append(["recall", *(word for name in given for word in (f"--{name}", fact[name]))])
-    words.append(["know", *(["--as-of", graph.times.label(len(graph.times) // 2)] if "t" in memory.scorer.slots else [])])
+    words.append(
+        ["know", *(["--as-of", graph.times.label(len(graph.times) // 2)] if "t" in memory.scorer.slots else [])]
+    )
     if "test" in graph.splits:
         words.append(["evaluate"])
     return [shlex.join(["recollect", command, str(folder), *rest]) for command, *rest in words]
@@ -73,7 +75,7 @@ def next_commands(memory: Memory, folder: Path) -> list[str]:
 
 def print_memory(about: dict[str, Any]) -> None:
     """Print the description of a memory on less than a screen."""
-    stored, *others = [f"{count:,} {"stored" if name == "train" else name}" for name, count in about["facts"].items()]
+    stored, *others = [f"{count:,} {'stored' if name == 'train' else name}" for name, count in about["facts"].items()]
     training = about["training"]
     trained = "no training"
     if training:

@@ -1,8 +1,8 @@
 """Read a folder of numbered facts, as the scripts of temporal-graph papers write them.
 
 `train.txt`, `valid.txt` and `test.txt` have the ids of subject, predicate, object and time, and may have more columns.
-`entity2id.txt` and `relation2id.txt` name the ids, `time2id.txt` may name those of times, and `stat.txt` may say how many
-entities and predicates there are, some of them without a fact or a name.
+`entity2id.txt` and `relation2id.txt` name the ids, and `time2id.txt` may name those of times. `stat.txt` may say how
+many entities and predicates there are, some of them without a fact or a name.
 """
 
 from __future__ import annotations
