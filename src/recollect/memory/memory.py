@@ -17,16 +17,16 @@ from recollect.graph.facts import EpisodicGraph
 from recollect.graph.seeds import seeded
 from recollect.memory.answering import Answering
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
-from recollect.memory.learning import HISTORY, Learned, finish_run, learn_history, run_training
+from recollect.memory.learning import Learned, Learning, finish_runs, run_training
 from recollect.memory.questions import (
     Time,
     slot_of_kind,
     slot_of_label,
 )
 from recollect.memory.saved import read_learned, to_bundle
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.tensor_model import TensorModel
-from recollect.training.auto import resolve_config
+from recollect.training.auto import resolve_configs
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun
@@ -44,10 +44,13 @@ class Memory(Answering):
 
     @property
     def model(self) -> TensorModel:
-        """The model; a memory of history alone has none."""
-        if self.scorer.model is None:
-            raise UserError("this memory is history alone and has no model; learn one with model='auto'")
-        return self.scorer.model
+        """The model of a memory that has one; a sum has several `models`, and history alone has none."""
+        return only_model(self.scorer)
+
+    @property
+    def models(self) -> tuple[TensorModel, ...]:
+        """The models whose scores are added up."""
+        return self.scorer.models
 
     @classmethod
     def learn(
@@ -72,26 +75,30 @@ class Memory(Answering):
     ) -> Memory:
         """Train a model on the train split and return its memory; `model="history"` needs no training.
 
-        The options of the model are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        The valid split, if there is one, selects the epoch, weighs model and history and calibrates the probabilities.
-        `history=False` answers by the model alone. `progress` shows a bar on standard error; each callback receives
+        `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two seeds. The
+        options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
+        The valid split, if there is one, selects the epoch, fits the weights of models and history, and calibrates the
+        probabilities.
+        `history=False` answers by the models alone. `progress` shows a bar on standard error; each callback receives
         every `Step` and `Epoch` record.
         """
-        if model.lower() == HISTORY:
-            return cls.of(learn_history(graph, seed=seed))
-        config, reason = resolve_config(
+        configs, reason = resolve_configs(
             graph, recipe if isinstance(recipe, Recipe) else parse_recipe(recipe),
             model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static,
             reciprocal=reciprocal, time_levels=time_levels, dtype=dtype,
         )  # fmt: skip
-        run = TrainingRun(graph, config, recipe=recipe, seed=seed, device=device)
-        run_training(run, reason, progress=progress, callbacks=callbacks)
-        return cls.from_run(run, history=history)
+        learning = Learning(graph, configs, recipe=recipe, history=history, seed=seed, device=device)
+        for run in learning.runs():
+            run_training(run, "" if learning.finished else reason, progress=progress, callbacks=callbacks)
+        return cls.of(learning.result())
 
     @classmethod
-    def from_run(cls, run: TrainingRun, *, history: bool = True) -> Memory:
-        """Return the memory of a finished training run; with `history`, it also reads the facts around a question."""
-        return cls.of(finish_run(run, history=history))
+    def from_run(cls, *runs: TrainingRun, history: bool = True) -> Memory:
+        """Return the memory of finished training runs on one graph, whose models it adds up.
+
+        With `history`, it also reads the facts around a question.
+        """
+        return cls.of(finish_runs(runs, history=history))
 
     @classmethod
     def of(cls, learned: Learned) -> Memory:
@@ -124,7 +131,7 @@ class Memory(Answering):
         model, calibration = self._knowledge.semantic_at(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
-        scorer, about = MemoryScorer(model, None, {}), self.about | {"projection": projection}
+        scorer, about = MemoryScorer((model,), None, {}), self.about | {"projection": projection}
         return Memory(scorer, self.graph.with_splits(splits), calibration, about)
 
     # -- evaluation and embeddings ----------------------------------------------------------------------------------
