@@ -35,7 +35,8 @@ class Knowledge:
         self.scorer, self.graph, self.calibration, self.stored = scorer, graph, calibration, stored
 
     @cached_property
-    def _runs(self) -> Runs:
+    def runs(self) -> Runs:
+        """The runs of the stored facts."""
         return runs(self.graph.with_splits({"train": self.stored.facts}))
 
     @cached_property
@@ -54,7 +55,7 @@ class Knowledge:
         What is stored has no score (NaN).
         """
         top = max(0, top)
-        every = stored_triples(self._runs, time, given)
+        every = stored_triples(self.runs, time, given)
         held = every[: 0 if include == "predicted" else top]
         found, scores, probabilities = Facts.of([]), torch.empty(0), torch.empty(0, dtype=torch.float64)
         if include != "stored" and self.scorer.history is not None:
