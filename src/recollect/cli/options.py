@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recollect.cli.rendering import byte_progress, plain
+from recollect.cli.rendering import byte_progress, plain, print_line
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ Columns = Annotated[
 ]
 Grain = Annotated[
     str | None,
-    typer.Option(help="Time grain: year, month, week, day, hour or ordinal; none reads triples without time."),
+    typer.Option(help="Time grain: year, quarter, month, week, day, hour, ordinal; none reads triples without time."),
+]
+Dates = Annotated[
+    str | None,
+    typer.Option(help="How dates are written, if that is unclear: dmy, mdy, ymd, unix, excel or a format like %d/%m/%y."),
 ]
 InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="Facts still hold at their end time.")]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Keep empty cells as labels.")]
@@ -82,7 +86,12 @@ MODEL_SETTINGS = {"dtype": ("float32", "Number type of the weights: float32, flo
 
 
 def load_graph(
-    data: str, columns: str | None, grain: str | None, inclusive_end: bool = False, allow_empty: bool = False
+    data: str,
+    columns: str | None = None,
+    grain: str | None = None,
+    dates: str | None = None,
+    inclusive_end: bool = False,
+    allow_empty: bool = False,
 ) -> EpisodicGraph:
     """Return a named dataset, or the graph in a file or folder; ./NAME is a folder even if a dataset has that name."""
     from recollect.io.atomic import existing_folder
@@ -90,7 +99,7 @@ def load_graph(
     from recollect.io.tables import read
 
     if data.partition("/")[0] in DATASETS:
-        if columns or grain or inclusive_end or allow_empty:
+        if columns or grain or dates or inclusive_end or allow_empty:
             raise UserError(
                 f"{data} is a dataset; leave out what tells how to read a file, or write ./{data} for yours"
             )
@@ -100,14 +109,18 @@ def load_graph(
     if not data or not existing_folder(Path(data)).exists():
         raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
     static = grain == "none"
-    return read(
+    graph = read(
         data,
         columns=parse_columns(columns),
         grain=None if static else grain,
+        dates=dates,
         static=static,
         inclusive_end=inclusive_end,
         allow_empty=allow_empty,
     )
+    for note in graph.notes:
+        print_line(f"note: {note}", err=True)
+    return graph
 
 
 def parse_columns(text: str | None) -> dict[str, str | int]:
