@@ -117,7 +117,7 @@ def finish_run(run: TrainingRun) -> dict[str, Any]:
     """Train to the end; return the last training loss, the last validation MRR and the checksums of the weights."""
     for _ in run:
         pass
-    model, _, _ = run.result()
+    model, _ = run.result()
     last = run.history[-1]
     return {"loss": last.loss, "valid_mrr": last.mrr, "weights": checksums(model)}
 
@@ -276,7 +276,7 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
     words: dict[str, list[object]] = {
         "train": [table, *small, "--out", out / "a.memory"],
         "evaluate": [memory],
-        "search": [table, *small, "--set", "validate_every=1", "--budget", 0.03, "--out", out / "search"],
+        "search": [table, *small, "--set", "validate_every=1", "--budget", 0.08, "--out", out / "search"],
         "baseline": [table],
         "recall": [memory, *asked],
         "know": [memory],

@@ -48,7 +48,10 @@ Top = Annotated[int, typer.Option(min=1, help="Number of answers.")]
 Include = Annotated[str, typer.Option(help="all, stored or predicted answers.")]
 
 Model = Annotated[
-    str, typer.Option(help="auto chooses from the data; history is not trained; `recollect models` lists the others.")
+    str,
+    typer.Option(
+        help="auto chooses from the data; history is not trained; cont+complex adds up two; see `recollect models`."
+    ),
 ]
 Dim = Annotated[int | None, typer.Option(help="Embedding size; chosen from the data if left out.")]
 PredicateDim = Annotated[int | None, typer.Option(help="Embedding size of predicates, if the model allows another.")]

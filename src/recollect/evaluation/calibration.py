@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,15 +99,31 @@ def sample_predicted(
 ) -> Sample:
     """Return the logits among predicted candidates of at most MAX_PREDICTED facts' queries, and whether they are true.
 
-    True are the answers in `facts`; other known answers that are not stored are left out. Each query contributes its
-    BEST_CANDIDATES candidates and OTHER_CANDIDATES random ones, which are weighted to represent all others.
+    True are the answers in `facts`; other known answers that are not stored are left out.
     """
     answers = FactIndex(facts, stored.sizes)
     facts = facts.true()
     chosen = facts[torch.randperm(len(facts), generator=generator)[:MAX_PREDICTED]]
+    scored = ((part, scorer.score_against(part, slot).cpu()) for part in chosen.split(PREDICTED_ROWS))
+    return sample_scored(scored, slot, answers=answers, stored=stored, known=known, generator=generator)
+
+
+def sample_scored(
+    scored: Iterable[tuple[Facts, Tensor]],
+    slot: str,
+    *,
+    answers: FactIndex,
+    stored: FactIndex,
+    known: FactIndex,
+    generator: torch.Generator,
+) -> Sample:
+    """Return the same of facts whose candidates are scored already: n facts, (n, N).
+
+    Each query contributes its BEST_CANDIDATES candidates and OTHER_CANDIDATES random ones, which are weighted to
+    represent all others.
+    """
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    for part in chosen.split(PREDICTED_ROWS):
-        scores = scorer.score_against(part, slot).cpu()
+    for part, scores in scored:
         is_stored, is_known, truth = (index.mask(part, slot) for index in (stored, known, answers))
         logits = predicted_logits(scores, is_stored)
         usable = ~is_stored & (truth | ~is_known)
@@ -181,18 +197,6 @@ def calibrate(scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str, gen
         if known.size(slot) > 1:
             fits[slot] = fit_platt(sample_candidates(scorer, facts, slot, known=known, generator=generator))
     return Calibration(fits)
-
-
-def calibrate_predicted(
-    scorer: Scorer, facts: Facts, *, stored: FactIndex, known: FactIndex, slots: str, generator: torch.Generator
-) -> Calibration:
-    """Fit the probabilities of predicted answers for every slot with more than one id, on facts that are not stored."""
-    fits = {}
-    for slot in slots:
-        if known.size(slot) > 1:
-            sample = sample_predicted(scorer, facts, slot, stored=stored, known=known, generator=generator)
-            fits[slot] = fit_platt(sample)
-    return Calibration(fits, among_predicted=True)
 
 
 def reliability(probability: Tensor, sample: Sample, *, bins: int = 10) -> dict[str, Any]:

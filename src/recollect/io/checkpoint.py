@@ -34,6 +34,16 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings of the run that wrote a checkpoint, without reading its tensors."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            settings: dict[str, Any] = json.loads((file.metadata() or {})["run"])["settings"]
+            return settings
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
+
+
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write named tensors from any device and of any strides to a safetensors file."""
     on_cpu = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}

@@ -17,7 +17,7 @@ from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.memory.answers import Answers, best_triples
 from recollect.memory.projection import Progress, SemanticStates
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 
@@ -39,8 +39,7 @@ class Knowledge:
 
     @cached_property
     def _states(self) -> SemanticStates:
-        assert self.scorer.model is not None
-        return SemanticStates(self.scorer.model, self.graph)
+        return SemanticStates(self._model, self.graph)
 
     def semantic_at(self, time: int, progress: Progress | None = None) -> tuple[TensorModel, Calibration]:
         """Return the semantic model that the model projects to as of a time, and the calibration of its scores."""
@@ -80,8 +79,12 @@ class Knowledge:
         """Return the model of what holds at a time: its projection, or itself if it is semantic already."""
         if "t" in self.scorer.slots:
             return self.semantic_at(time, progress)
-        assert self.scorer.model is not None
-        return plain_model(self.scorer.model), self.calibration
+        return plain_model(self._model), self.calibration
+
+    @property
+    def _model(self) -> TensorModel:
+        """The one model, whose projection is asked; raise UserError if there are several."""
+        return only_model(self.scorer)
 
 
 def stored_triples(runs: Runs, time: int, given: Mapping[str, int]) -> Facts:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import torch
@@ -13,42 +11,28 @@ from torch import Tensor
 
 from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
-from recollect.evaluation.calibration import Calibration, reliability_report
+from recollect.evaluation.calibration import reliability_report
 from recollect.evaluation.metrics import Evaluation, evaluate
-from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
+from recollect.graph.facts import EpisodicGraph
 from recollect.graph.seeds import seeded
-from recollect.memory.answers import (
-    NO_ANSWERS,
-    Answers,
-    answer_table,
-    best_answers,
-    check_include,
-    check_scores,
-)
+from recollect.memory.answering import Answering
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
-from recollect.memory.explanations import explanations, with_explanations
-from recollect.memory.knowledge import Knowledge
-from recollect.memory.learning import HISTORY, Learned, finish_run, learn_history, run_training
+from recollect.memory.learning import Learned, Learning, finish_runs, run_training
 from recollect.memory.questions import (
-    Table,
     Time,
-    check_slots,
-    parse_facts,
-    parse_questions,
     slot_of_kind,
     slot_of_label,
 )
 from recollect.memory.saved import read_learned, to_bundle
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.tensor_model import TensorModel
-from recollect.training.auto import resolve_config
+from recollect.training.auto import resolve_configs
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun
 
 
-class Memory:
+class Memory(Answering):
     """A learned graph that answers who, what, whom and when.
 
     >>> from recollect import Memory, Recipe, dataset
@@ -58,21 +42,15 @@ class Memory:
     ['object', 'score', 'probability', 'status']
     """
 
-    def __init__(
-        self, scorer: MemoryScorer, graph: EpisodicGraph, calibration: Calibration, about: Mapping[str, Any]
-    ) -> None:
-        """`about` says how the memory was learned; it is saved with it."""
-        self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
-        self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
-        self._stored = FactIndex(self.scorer.normalize(graph.split("train")), graph.sizes)
-        self._knowledge = Knowledge(scorer, graph, calibration, self._stored)
-
     @property
     def model(self) -> TensorModel:
-        """The model; a memory of history alone has none."""
-        if self.scorer.model is None:
-            raise UserError("this memory is history alone and has no model; learn one with model='auto'")
-        return self.scorer.model
+        """The model of a memory that has one; a sum has several `models`, and history alone has none."""
+        return only_model(self.scorer)
+
+    @property
+    def models(self) -> tuple[TensorModel, ...]:
+        """The models whose scores are added up."""
+        return self.scorer.models
 
     @classmethod
     def learn(
@@ -97,26 +75,30 @@ class Memory:
     ) -> Memory:
         """Train a model on the train split and return its memory; `model="history"` needs no training.
 
-        The options of the model are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        The valid split, if there is one, selects the epoch, weighs model and history and calibrates the probabilities.
-        `history=False` answers by the model alone. `progress` shows a bar on standard error; each callback receives
+        `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two seeds. The
+        options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
+        The valid split, if there is one, selects the epoch, fits the weights of models and history, and calibrates the
+        probabilities.
+        `history=False` answers by the models alone. `progress` shows a bar on standard error; each callback receives
         every `Step` and `Epoch` record.
         """
-        if model.lower() == HISTORY:
-            return cls.of(learn_history(graph, seed=seed))
-        config, reason = resolve_config(
+        configs, reason = resolve_configs(
             graph, recipe if isinstance(recipe, Recipe) else parse_recipe(recipe),
             model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static,
             reciprocal=reciprocal, time_levels=time_levels, dtype=dtype,
         )  # fmt: skip
-        run = TrainingRun(graph, config, recipe=recipe, seed=seed, device=device)
-        run_training(run, reason, progress=progress, callbacks=callbacks)
-        return cls.from_run(run, history=history)
+        learning = Learning(graph, configs, recipe=recipe, history=history, seed=seed, device=device)
+        for run in learning.runs():
+            run_training(run, "" if learning.finished else reason, progress=progress, callbacks=callbacks)
+        return cls.of(learning.result())
 
     @classmethod
-    def from_run(cls, run: TrainingRun, *, history: bool = True) -> Memory:
-        """Return the memory of a finished training run; with `history`, it also reads the facts around a question."""
-        return cls.of(finish_run(run, history=history))
+    def from_run(cls, *runs: TrainingRun, history: bool = True) -> Memory:
+        """Return the memory of finished training runs on one graph, whose models it adds up.
+
+        With `history`, it also reads the facts around a question.
+        """
+        return cls.of(finish_runs(runs, history=history))
 
     @classmethod
     def of(cls, learned: Learned) -> Memory:
@@ -140,102 +122,6 @@ class Memory:
         counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
         return f"Memory({self.scorer}; {self.graph.name}: {counts}, {len(self._stored.facts):,} facts)"
 
-    def recall(
-        self,
-        *,
-        subject: str | None = None,
-        predicate: str | None = None,
-        object: str | None = None,
-        time: Time | None = None,
-        top: int = 10,
-        include: str = "all",
-        explain: int = 0,
-    ) -> pl.DataFrame:
-        """Return the `top` best labels of the one slot that is not given.
-
-        Columns: the slot, `score`, the probability that it completes a true fact, and whether that fact is *stored* or
-        *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
-        predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted".
-        With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
-        """
-        given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
-        questions = {name: [label] for name, label in given.items()}
-        answers = self.recall_many(questions, top=top, include=include, explain=explain)
-        known = ["query", *(name for name, label in given.items() if label is not None)]
-        return answers.drop(known)
-
-    def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
-        """Return the `top` best answers to each row of a table of questions.
-
-        Columns of the questions: subject, predicate, object, time; one of them is null, or left out, in each row, and
-        different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
-        0, the fact with its open slot filled in, and score, probability and status as in `recall`.
-        """
-        check_process()
-        check_include(include)
-        facts, is_open = parse_questions(self.graph, self.scorer.slots, questions)
-        parts, reasons = [NO_ANSWERS], []
-        for slot in self.scorer.slots:
-            rows = is_open[:, SLOTS.index(slot)].nonzero()[:, 0]
-            if len(rows):
-                asked = self.scorer.normalize(facts[rows])
-                found = best_answers(self.scorer, self.calibration, self._stored, asked, slot, top, include)
-                parts.append(replace(found, query=rows[found.query]))
-                if explain:
-                    reasons += explanations(self.scorer, self.graph, found, slot, explain)
-        answers = Answers.concat(parts)
-        labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
-        table = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
-        return with_explanations(table, reasons, torch.cat([part.query for part in parts])) if explain else table
-
-    def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
-        """Return score, probability and status of given facts, one row each.
-
-        The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
-        """
-        check_process()
-        parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
-        own, rows = parsed.column(slot), torch.arange(len(parsed))
-        scores = self.scorer.score_against(self.scorer.normalize(parsed), slot).cpu().double()
-        check_scores(scores)
-        stored = self._stored.mask(self.scorer.normalize(parsed), slot)
-        probabilities = self.calibration.answer_probabilities(scores, stored, slot)
-        return answer_table(self._labels(parsed), scores[rows, own], probabilities[rows, own], stored[rows, own])
-
-    def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
-        """Return the probability of a triple at every time, in order of time."""
-        table = self.recall(subject=subject, predicate=predicate, object=object, top=len(self.graph.times))
-        order = pl.DataFrame({"time": self.graph.times.labels})
-        return order.join(table, on="time", how="left", maintain_order="left")
-
-    def know(
-        self,
-        *,
-        subject: str | None = None,
-        predicate: str | None = None,
-        object: str | None = None,
-        as_of: Time | None = None,
-        top: int = 10,
-        include: str = "all",
-        progress: Callable[[float], None] | None = None,
-    ) -> pl.DataFrame:
-        """Return what holds as of a time, by default the last, among the facts with the given parts, at most `top`.
-
-        Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
-        probability: what is likely to hold though it was never stored. A memory without history asks the semantic
-        memory that it projects to; its first question solves for the starts and ends of all facts, and calls
-        `progress` with the share that is done.
-        """
-        check_process()
-        check_include(include)
-        given = {"s": subject, "p": predicate, "o": object}
-        ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        if "t" not in self.scorer.slots and as_of is not None:
-            raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-        time = 0 if "t" not in self.scorer.slots else self._time_index(as_of)
-        found = self._knowledge.ask(time, ids, top, include, progress)
-        return answer_table(self._labels(found.facts, "spo"), found.scores, found.probabilities, found.stored)
-
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
         check_process()
@@ -245,7 +131,7 @@ class Memory:
         model, calibration = self._knowledge.semantic_at(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
-        scorer, about = MemoryScorer(model, None, {}), self.about | {"projection": projection}
+        scorer, about = MemoryScorer((model,), None, {}), self.about | {"projection": projection}
         return Memory(scorer, self.graph.with_splits(splits), calibration, about)
 
     # -- evaluation and embeddings ----------------------------------------------------------------------------------
@@ -284,17 +170,6 @@ class Memory:
         slot = self._check_slots(slot_of_kind(kind))
         rows = self.model.rows(slot).detach().cpu()
         return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
-
-    def _labels(self, facts: Facts, slots: str | None = None) -> dict[str, list[str]]:
-        slots = self.scorer.slots if slots is None else slots
-        return {SLOT_NAMES[slot]: self.graph.axis(slot).take(facts.column(slot)) for slot in slots}
-
-    def _check_slots(self, slots: str | None) -> str:
-        return check_slots(self.scorer.slots, slots)
-
-    def _time_index(self, as_of: Time | None) -> int:
-        """Return the index of a time, by default of the last."""
-        return len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
 
 
 load = Memory.load
