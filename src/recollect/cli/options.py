@@ -31,7 +31,9 @@ Grain = Annotated[
 ]
 Dates = Annotated[
     str | None,
-    typer.Option(help="How dates are written, if that is unclear: dmy, mdy, ymd, unix, excel or a format like %d/%m/%y."),
+    typer.Option(
+        help="How dates are written, if that is unclear: dmy, mdy, ymd, unix, excel or a format like %d/%m/%y."
+    ),
 ]
 InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="Facts still hold at their end time.")]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Keep empty cells as labels.")]
@@ -67,10 +69,6 @@ Reciprocal = Annotated[
         help="Train inverse predicates and predict subjects as objects of the inverse.",
     ),
 ]
-TimeLevels = Annotated[
-    str | None, typer.Option(help="Spacings of the knots that times are interpolated from, like 1,5,25.")
-]
-
 RecipeName = Annotated[str, typer.Option(help="How to train: modern, paper or a .json file that a search wrote.")]
 Settings = Annotated[
     list[str] | None,
@@ -85,7 +83,10 @@ Seed = Annotated[int, typer.Option(help="Seed of splits and training.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
 
 # what --set takes apart from the settings of a recipe: name -> (default, help)
-MODEL_SETTINGS = {"dtype": ("float32", "Number type of the weights: float32, float64.")}
+MODEL_SETTINGS = {
+    "dtype": ("float32", "Number type of the weights: float32, float64."),
+    "time_levels": ("auto", "Spacings of the knots that times are interpolated from, like 1,5,25."),
+}
 
 
 def load_graph(
@@ -151,18 +152,14 @@ def split_graph(graph: EpisodicGraph, how: str | None, seed: int = 0) -> Episodi
     return split_by_time(graph) if how == "time" else split_randomly(graph, seed=seed)
 
 
-def parse_levels(text: str | None) -> tuple[int, ...] | None:
-    """Return the spacings of --time-levels; None if it is left out."""
-    from recollect.models.time_knots import parse_time_levels
-
-    return None if text is None else parse_time_levels(text)
-
-
-def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None = None) -> tuple[Recipe, str]:
-    """Return the recipe with the changes of --set and --epochs, and the dtype of the model.
+def choose_recipe(
+    name: str, settings: Sequence[str] | None, epochs: int | None = None
+) -> tuple[Recipe, dict[str, Any]]:
+    """Return the recipe with the changes of --set and --epochs, and the settings of the model.
 
     A setting that the recipe's loss does not use is refused.
     """
+    from recollect.models.time_knots import parse_time_levels
     from recollect.training.recipe import USED_BY, parse_recipe
 
     changes = parse_settings(settings or ())
@@ -170,7 +167,9 @@ def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None 
         raise UserError("epochs is given by --epochs and by --set; give one of them")
     if epochs is not None:
         changes["epochs"] = epochs
-    dtype = changes.pop("dtype", MODEL_SETTINGS["dtype"][0])
+    of_model: dict[str, Any] = {each: changes.pop(each, default) for each, (default, _) in MODEL_SETTINGS.items()}
+    levels = of_model["time_levels"]
+    of_model["time_levels"] = None if levels == "auto" else parse_time_levels(levels)
     recipe = replace(parse_recipe(name), **changes)
     for setting in changes:
         losses = USED_BY.get(setting, (recipe.loss,))
@@ -179,7 +178,7 @@ def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None 
                 f"{setting} means nothing to the {recipe.loss} loss; "
                 f"leave it out, or choose --set loss={' or '.join(losses)}"
             )
-    return recipe, dtype
+    return recipe, of_model
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
