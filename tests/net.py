@@ -275,6 +275,7 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
     asked = ["--subject", "Bran Nethova", "--predicate", "Ambassador of", "--time", "2001-04"]
     words: dict[str, list[object]] = {
         "train": [table, *small, "--out", out / "a.memory"],
+        "show": [memory],
         "evaluate": [memory],
         "search": [table, *small, "--set", "validate_every=1", "--budget", 0.08, "--out", out / "search"],
         "baseline": [table],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,6 +11,9 @@ from rich.table import Table
 from recollect.cli import options as opt
 from recollect.cli.rendering import check_memory_place, console, print_json, print_line, print_rows, share_progress
 from recollect.errors import UserError
+
+if TYPE_CHECKING:
+    from recollect.memory.memory import Memory
 
 REASONS = 3  # stored facts that --why names for each answer
 HITS = ("hits@1", "hits@3", "hits@10")
@@ -22,7 +25,7 @@ def recall(
     subject: opt.Subject = None,
     predicate: opt.Predicate = None,
     object: opt.Object = None,
-    time: Annotated[str | None, typer.Option(help="A time.")] = None,
+    time: opt.Time = None,
     top: opt.Top = 10,
     include: opt.Include = "all",
     why: Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")] = False,
@@ -56,6 +59,7 @@ def know(
     from recollect.memory.memory import load
 
     loaded = load(memory)
+    say_period_end(loaded, as_of)
     with share_progress("starts and ends") as progress:
         answers = loaded.know(
             subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,
@@ -81,6 +85,7 @@ def project(
         raise UserError(f"{out} is the memory that is projected, and would be lost; choose another --out")
     check_memory_place(out, replace=force)
     loaded = load(memory)
+    say_period_end(loaded, as_of)
     with share_progress("starts and ends") as progress:
         semantic = loaded.project(as_of, progress=progress.update)
     semantic.save(out, overwrite=force)
@@ -156,6 +161,15 @@ def baseline(
     for row in rows:
         table.add_row(row["baseline"], row["slot"], *(f"{row[key]:.3f}" for key in ("mrr", *HITS)))
     console().print(table)
+
+
+def say_period_end(memory: Memory, as_of: str | None) -> None:
+    """Print, on standard error, the time that stands for a period: its last."""
+    from recollect.memory.periods import is_period, parse_period
+
+    times = memory.graph.times
+    if "t" in memory.scorer.slots and is_period(times, as_of):
+        print_line(f"as of {times.label(parse_period(times, as_of or '').last)}, the end of {as_of}", err=True)
 
 
 def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:

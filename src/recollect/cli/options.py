@@ -45,7 +45,8 @@ MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR"
 Subject = Annotated[str | None, typer.Option(help="Label of the subject.")]
 Predicate = Annotated[str | None, typer.Option(help="Label of the predicate.")]
 Object = Annotated[str | None, typer.Option(help="Label of the object.")]
-AsOf = Annotated[str | None, typer.Option(metavar="TIME", help="A time; by default the last one.")]
+Time = Annotated[str | None, typer.Option(help="A time, a period such as 2014 of daily data, or FIRST..LAST.")]
+AsOf = Annotated[str | None, typer.Option(metavar="TIME", help="A time, or the end of a period; by default the last.")]
 Top = Annotated[int, typer.Option(min=1, help="Number of answers.")]
 Include = Annotated[str, typer.Option(help="all, stored or predicted answers.")]
 

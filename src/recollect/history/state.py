@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.graph.facts import KINDS, Facts
+from recollect.graph.runs import Runs
 from recollect.history import bins
 from recollect.history.bins import Ints
 from recollect.history.edges import Floats
@@ -60,8 +61,13 @@ def read_tensors(tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Par
     return Parameters(classes, kernels, weights)
 
 
-def check_ids(facts: Facts, sizes: Mapping[str, int]) -> None:
+def check_ids(stored: Facts | Runs, sizes: Mapping[str, int]) -> None:
     """Raise ValueError unless every id is in [0, size of its kind). Compiled loops do no bounds checks."""
+    if isinstance(stored, Runs):
+        if bool((stored.last < stored.first.t).any()):
+            raise ValueError("a stored run ends before it begins")
+        check_ids(stored.first.with_slot("t", stored.last), sizes)
+    facts = stored.first if isinstance(stored, Runs) else stored
     for slot, kind in KINDS.items():
         ids = facts.column(slot)
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < sizes[kind]:

@@ -33,16 +33,18 @@ def assemble(
     inclusive_end: bool = False,
     disjoint: bool = True,
     name: str,
+    labels: Mapping[str, list[str]] | None = None,
 ) -> EpisodicGraph:
     """Return the graph of tables by split, with one vocabulary and time axis for all splits.
 
     An interval without a start begins at the first plausible time of the tables, one without an end ends at the last.
-    With `disjoint`, a fact in two splits is an error.
+    With `disjoint`, a fact in two splits is an error. `labels` has further entities and predicates, by kind.
     """
     if not tables:
         raise UserError("no tables to read; give at least a train split")
-    entities = Vocabulary.of("entity", _distinct(tables, "subject", "object"))
-    predicates = Vocabulary.of("predicate", _distinct(tables, "predicate"))
+    more = labels or {}
+    entities = Vocabulary.of("entity", [*_distinct(tables, "subject", "object"), *more.get("entity", ())])
+    predicates = Vocabulary.of("predicate", [*_distinct(tables, "predicate"), *more.get("predicate", ())])
     times = find_times(tables, grain, dates, inclusive_end)
     axis = times.axis
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors from any device and of any strides to a safetensors file."""
+    """Write named tensors from any device and of any strides to a new safetensors file."""
     on_cpu = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    file.touch()
+    mode = stat.S_IMODE(file.stat().st_mode)  # by the umask; safetensors makes files that only their owner can read
     safetensors.torch.save_file(on_cpu, file, metadata=metadata)
+    file.chmod(mode)

@@ -25,6 +25,7 @@ from recollect.io.assembly import assemble, check_memory
 from recollect.io.atomic import read_folder
 from recollect.io.columns import TRIPLE, WIDTHS, Given, check_roles, find_columns, headerless_names, is_header
 from recollect.io.exchange import GRAPH, is_export, read_graph
+from recollect.io.id_folders import IdTables, has_id_files, read_id_tables
 from recollect.io.table import Table, first_true
 from recollect.io.times.dates import check_dates
 
@@ -55,7 +56,8 @@ def read(
 ) -> EpisodicGraph:
     """Read an episodic graph from a file, a folder with train/valid/test files, a table, or a dict of those by split.
 
-    A folder that holds `graph.json` is an exported graph and takes no other options.
+    A folder that holds `graph.json` is an exported graph and takes no other options. One with facts by id,
+    `entity2id.txt` and `relation2id.txt` gets the names of all ids, also of those that only `stat.txt` counts.
 
     Columns named subject, predicate, object and time (or start and end, or a usual synonym) are found by name;
     `columns={"subject": "who"}` gives one by name or, in a file without a header, by position.
@@ -81,11 +83,17 @@ def read(
             if given or grain or dates or static or inclusive_end or allow_empty or name:
                 raise UserError(f"{source}: {GRAPH} tells how to read this exported graph; leave out all other options")
             return read_graph(source)
-        tables = _read_splits(source, given, static)
+        found = None if given else _read_id_folder(source, static)
+        tables = _read_splits(source, given, static) if found is None else found.tables
         for table in tables.values():
             _refuse_missing(table, allow_empty)
         return assemble(
-            tables, grain=grain, dates=dates, inclusive_end=inclusive_end, name=name or _default_name(source)
+            tables,
+            grain=grain,
+            dates=dates,
+            inclusive_end=inclusive_end,
+            name=name or _default_name(source),
+            labels={} if found is None else found.labels,
         )
 
     try:
@@ -99,6 +107,16 @@ def _default_name(source: Source) -> str:
     if not isinstance(source, Path):
         return "table"
     return source.name if source.is_dir() else source.stem
+
+
+def _read_id_folder(source: Source, static: bool) -> IdTables | None:
+    """Read a folder of numbered facts that names the ids; None if it is none."""
+    if not isinstance(source, Path) or not source.is_dir():
+        return None
+    files = _split_files(source)
+    if not has_id_files(source, files["train"]):
+        return None
+    return read_id_tables(source, {split: files[split] for split in SPLITS if split in files}, static=static)
 
 
 def _read_splits(source: Source, given: Given, static: bool) -> dict[str, Table]:

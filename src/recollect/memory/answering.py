@@ -23,6 +23,7 @@ from recollect.memory.answers import (
 )
 from recollect.memory.explanations import explanations, with_explanations
 from recollect.memory.knowledge import Knowledge
+from recollect.memory.periods import PeriodQuestions, is_period, parse_period, question_groups, take_periods
 from recollect.memory.questions import Table, Time, check_slots, parse_facts, parse_questions
 from recollect.memory.scorer import MemoryScorer
 
@@ -38,6 +39,7 @@ class Answering:
         self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
         self._stored = FactIndex(self.scorer.normalize(graph.split("train")), graph.sizes)
         self._knowledge = Knowledge(scorer, graph, calibration, self._stored)
+        self._periods = PeriodQuestions(scorer, calibration, self._stored, self._knowledge)
 
     def recall(
         self,
@@ -56,12 +58,16 @@ class Answering:
         *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
         predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted".
         With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
+
+        A time coarser than the grain ("2014-12" of days) or a range ("1914..1918") asks about the whole period. Stored
+        is then what holds at any time of it. The column `time` is the last such time, or the likeliest one of a
+        predicted answer, whose probability is that of this time.
         """
         given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
         questions = {name: [label] for name, label in given.items()}
         answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
-        return answers.drop(known)
+        return answers.drop(known[:-1] if is_period(self.graph.times, time) else known)
 
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions.
@@ -72,20 +78,23 @@ class Answering:
         """
         check_process()
         check_include(include)
-        facts, is_open = parse_questions(self.graph, self.scorer.slots, questions)
+        table, periods = take_periods(self.graph.times, questions)
+        facts, is_open = parse_questions(self.graph, self.scorer.slots, table)
         parts, reasons = [NO_ANSWERS], []
         for slot in self.scorer.slots:
-            rows = is_open[:, SLOTS.index(slot)].nonzero()[:, 0]
-            if len(rows):
+            for rows, period in question_groups(is_open[:, SLOTS.index(slot)], periods):
                 asked = self.scorer.normalize(facts[rows])
-                found = best_answers(self.scorer, self.calibration, self._stored, asked, slot, top, include)
+                if period is None:
+                    found = best_answers(self.scorer, self.calibration, self._stored, asked, slot, top, include)
+                else:
+                    found = self._periods.ask(asked, slot, period, top, include)
                 parts.append(replace(found, query=rows[found.query]))
                 if explain:
                     reasons += explanations(self.scorer, self.graph, found, slot, explain)
         answers = Answers.concat(parts)
         labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
-        table = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
-        return with_explanations(table, reasons, torch.cat([part.query for part in parts])) if explain else table
+        filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
+        return with_explanations(filled, reasons, torch.cat([part.query for part in parts])) if explain else filled
 
     def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.
@@ -120,6 +129,8 @@ class Answering:
     ) -> pl.DataFrame:
         """Return what holds as of a time, by default the last, among the facts with the given parts, at most `top`.
 
+        A time coarser than the grain, or a range, is a period; what holds at its last time is returned.
+
         Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
         probability: what is likely to hold though it was never stored. A memory without history asks the semantic
         memory that it projects to; its first question solves for the starts and ends of all facts, and calls
@@ -143,5 +154,5 @@ class Answering:
         return check_slots(self.scorer.slots, slots)
 
     def _time_index(self, as_of: Time | None) -> int:
-        """Return the index of a time, by default of the last."""
-        return len(self.graph.times) - 1 if as_of is None else self.graph.times.index(as_of)
+        """Return the index of a time, by default of the last; of a period, that of its last time."""
+        return len(self.graph.times) - 1 if as_of is None else parse_period(self.graph.times, as_of).last

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from recollect.evaluation.calibration import Calibration, Sample, fit_platt
-from recollect.graph.episodes import Runs, runs
+from recollect.graph.episodes import runs
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.runs import Runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.memory.answers import Answers, best_triples
@@ -34,7 +35,8 @@ class Knowledge:
         self.scorer, self.graph, self.calibration, self.stored = scorer, graph, calibration, stored
 
     @cached_property
-    def _runs(self) -> Runs:
+    def runs(self) -> Runs:
+        """The runs of the stored facts."""
         return runs(self.graph.with_splits({"train": self.stored.facts}))
 
     @cached_property
@@ -53,7 +55,7 @@ class Knowledge:
         What is stored has no score (NaN).
         """
         top = max(0, top)
-        every = stored_triples(self._runs, time, given)
+        every = stored_triples(self.runs, time, given)
         held = every[: 0 if include == "predicted" else top]
         found, scores, probabilities = Facts.of([]), torch.empty(0), torch.empty(0, dtype=torch.float64)
         if include != "stored" and self.scorer.history is not None:
