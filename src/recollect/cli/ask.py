@@ -128,6 +128,7 @@ def baseline(
     slots: Annotated[str, typer.Option(help="Some of s, p, o, t, like `so`.")] = "spot",
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     as_json: opt.Json = False,
 ) -> None:
     """Rank without a model: the most frequent answer, the most frequent one near in time, and history.
@@ -141,7 +142,7 @@ def baseline(
     from recollect.graph.facts import parse_slots
     from recollect.history.history import History
 
-    graph = opt.split_graph(opt.load_graph(data, columns, grain), None)
+    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), None)
     known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
