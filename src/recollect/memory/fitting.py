@@ -56,9 +56,8 @@ def fit_with_history(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> tupl
         scored = _score(scorer.parts, held_out.facts, slot, held_out.stored.size(slot), generator)
         if scorer.models:
             weights[slot] = fit_weights(scored, slot, known=held_out.known)
-        of_parts = torch.tensor(weights.get(slot, (1.0,)))
         sample = sample_scored(
-            ((each.facts, each.features @ of_parts.to(each.features)) for each in scored),
+            ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored),
             slot,
             answers=held_out.answers,
             stored=held_out.stored,
@@ -90,4 +89,5 @@ def _score(parts: Sequence[Scorer], facts: Facts, slot: str, size: int, generato
     """Return the scores of all `size` candidates of a random sample of facts by each scorer."""
     most = max(FIT_ROWS, FIT_BYTES // (4 * len(parts) * size))
     chosen = facts[torch.randperm(len(facts), generator=generator)[: min(most, FIT_FACTS[slot])]]
-    return list(score_parts(parts, chosen, slot, FIT_ROWS))
+    neighbours = (chosen.t * (int(facts.p.max()) + 1) + chosen.p).argsort()  # facts of a time share work
+    return score_parts(parts, chosen[neighbours], slot, FIT_ROWS)
