@@ -83,7 +83,7 @@ def test_a_memory_with_model_and_history_is_saved_and_loaded(memory, tmp_path):
 def test_the_weights_of_model_and_history_are_those_that_make_validation_answers_likeliest(memory):
     graph, scorer = memory.graph, memory.scorer
     valid = graph.split("valid")
-    scored = list(score_parts(scorer.parts, valid, "o", 64))
+    scored = score_parts(scorer.parts, valid, "o", 64)
     fitted = fit_weights(scored, "o", known=memory.known)
 
     def likelihood(a: float, b: float) -> float:

@@ -113,13 +113,13 @@ def test_bundles_of_sums_that_do_not_fit_are_refused(summed, tmp_path):
 def test_fitted_weights_are_the_best_nonnegative_ones(width, seed):
     generator = torch.Generator().manual_seed(seed)
     facts = Facts.of([(0, 0, i % 5, i) for i in range(40)])
-    features = torch.randn(40, 5, width, generator=generator)
-    features[torch.arange(40), facts.o, 0] += 1.0
+    features = torch.randn(width, 40, 5, generator=generator)
+    features[0, torch.arange(40), facts.o] += 1.0
     known = FactIndex(facts, {"entity": 5, "predicate": 1, "time": 40})
     fitted = torch.tensor(fit_weights([Scored(facts, features)], "o", known=known))
 
     def likelihood(weights: torch.Tensor) -> float:
-        return (features @ weights).log_softmax(1)[torch.arange(40), facts.o].sum().item()
+        return torch.tensordot(weights, features, dims=1).log_softmax(1)[torch.arange(40), facts.o].sum().item()
 
     assert fitted.min() >= 0
     for i in range(width):

@@ -74,10 +74,9 @@ def next_commands(memory: Memory, folder: Path) -> list[str]:
 
 def example_fact(memory: Memory) -> dict[str, str] | None:
     """Return the labels of one stored fact, by slot; None if there is none."""
-    from recollect.graph.runs import Runs, stored
+    from recollect.graph.runs import split_runs
 
-    found = stored(memory.graph, "train").true()
-    facts = found.first if isinstance(found, Runs) else found
+    facts = split_runs(memory.graph)["train"].true().first
     middle = len(facts) // 2
     return memory.graph.table(facts[middle : middle + 1]).row(0, named=True) if len(facts) else None
 

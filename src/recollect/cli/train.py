@@ -43,13 +43,13 @@ def train(
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
-    time_levels: opt.TimeLevels = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
     split: opt.Split = None,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
@@ -69,11 +69,11 @@ def train(
     check_place(out)
     with locked(out, wait=0):
         partial = check_out(out, resume, force)
-        chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
-        graph = opt.split_graph(opt.load_graph(data, columns, grain), split, seed)
+        chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
+        graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
         options = {
             "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-            "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
+            "static": static, "reciprocal": reciprocal, **of_model,
         }  # fmt: skip
         resume = resume and partial.exists()
         stored = stored_configs(partial) if resume else []
@@ -186,7 +186,7 @@ def summary(memory: Memory, out: Path, reason: str, seconds: float) -> dict[str,
         }
         for model, about in zip(memory.models, memory.about.get("runs", [memory.about]), strict=False)
     ]
-    shown = {"out": str(out), "facts": len(memory.graph.split("train")), "chosen": reason, "seconds": round(seconds, 1)}
+    shown = {"out": str(out), "facts": memory.graph.counts["train"], "chosen": reason, "seconds": round(seconds, 1)}
     if len(models) == 1:
         return shown | models[0]
     return shown | ({"models": models} if models else {"config": {"model": "history"}})
@@ -287,13 +287,13 @@ def search(
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
-    time_levels: opt.TimeLevels = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
     split: opt.Split = None,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -309,11 +309,11 @@ def search(
     check_place(out)
     find_optuna()
     figure_class()
-    chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
-    graph = opt.split_graph(opt.load_graph(data, columns, grain), split, seed)
+    chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
+    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
     options = {
         "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-        "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
+        "static": static, "reciprocal": reciprocal, **of_model,
     }  # fmt: skip
     configs, _ = choose_configs(graph, chosen, options)
     if len(configs) != 1:
@@ -326,7 +326,8 @@ def search(
         print_json(found)
         return
     print_trials(found)
-    reading = {"split": split, "columns": columns, "grain": grain, "seed": seed or None, "recipe": out / FOUND}
+    reading: dict[str, Any] = {"split": split, "columns": columns, "grain": grain, "dates": dates, "seed": seed or None}
+    reading |= {"recipe": out / FOUND}
     words = [word for name, value in reading.items() if value is not None for word in (f"--{name}", str(value))]
     print_line(f"learn with it: {shlex.join(['recollect', 'train', data, *config_words(config), *words])}")
 
@@ -340,7 +341,7 @@ def config_words(config: ModelConfig) -> list[str]:
     words += ["--form", config.form] if config.form != "episodic" else []
     words += ["--static" if config.static else "--no-static"]
     words += ["--reciprocal" if config.reciprocal else "--no-reciprocal"]
-    words += ["--time-levels", ",".join(map(str, config.time_levels))]
+    words += ["--set", f"time_levels={','.join(map(str, config.time_levels))}"]
     return words + (["--set", f"dtype={config.dtype}"] if config.dtype != "float32" else [])
 
 

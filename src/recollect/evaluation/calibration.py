@@ -127,19 +127,22 @@ def sample_scored(
         is_stored, is_known, truth = (index.mask(part, slot) for index in (stored, known, answers))
         logits = predicted_logits(scores, is_stored)
         usable = ~is_stored & (truth | ~is_known)
-        best = logits.masked_fill(~usable, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        head, tail = best[:, :BEST_CANDIDATES], best[:, BEST_CANDIDATES:]
-        weight = torch.ones(head.shape, dtype=torch.float64)
-        if tail.shape[1] > OTHER_CANDIDATES:
-            picks = torch.randint(tail.shape[1], (len(part), OTHER_CANDIDATES), generator=generator)
-            represented = torch.full(picks.shape, tail.shape[1] / OTHER_CANDIDATES, dtype=torch.float64)
-            weight = torch.cat([weight, represented], dim=1)
-            head = torch.cat([head, tail.gather(1, picks)], dim=1)
-        elif tail.shape[1]:
-            head, weight = best, torch.ones(best.shape, dtype=torch.float64)
-        kept = usable.gather(1, head)
-        parts.append((logits.gather(1, head)[kept], truth.gather(1, head)[kept], weight[kept]))
+        ids, weight = _choose_candidates(logits.masked_fill(~usable, -torch.inf), generator)
+        kept = usable.gather(1, ids) & (weight > 0)
+        parts.append((logits.gather(1, ids)[kept], truth.gather(1, ids)[kept], weight[kept]))
     return Sample(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def _choose_candidates(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return the likeliest ids of logits (B, N) and random other ones, and the number of ids that each represents."""
+    rows, size = logits.shape
+    if size <= BEST_CANDIDATES + OTHER_CANDIDATES:
+        return torch.arange(size).expand(rows, size), torch.ones(rows, size, dtype=torch.float64)
+    best = logits.topk(BEST_CANDIDATES, dim=1).indices
+    others = torch.randint(size, (rows, OTHER_CANDIDATES), generator=generator)
+    is_other = ~(others[:, :, None] == best[:, None, :]).any(dim=2)
+    represented = is_other.double() * (size / OTHER_CANDIDATES)
+    return torch.cat([best, others], dim=1), torch.cat([torch.ones(best.shape).double(), represented], dim=1)
 
 
 def fit_platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST
 from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, slot_queries, start_kernel
 from recollect.history.history import History
 from recollect.history.reference import bin_at, loops, others_of_pair
+from recollect.history.state import is_rate
 
 PASS_COST = 16  # of an edge in NumPy, relative to compiled passes
 START = 0.01  # the kernel that passes start from: facts per cell
@@ -79,7 +80,7 @@ class CellRates:
         kernel = tensors["kernel"]
         if kernel.shape != (directed // 2, directed, COUNT) or kernel.dtype != torch.float32:
             raise ValueError("the kernel of its cells does not have the shape of its predicates")
-        if not bool((kernel.isfinite() & (kernel >= 0)).all()):
+        if not is_rate(kernel):
             raise ValueError("the kernel of its cells is not all finite and at least 0")
         return cls(history, kernel.numpy())
 

@@ -98,6 +98,14 @@ def _read(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> F
     tensor = tensors[name]
     if tensor.dtype != torch.float32 or tuple(tensor.shape) != shape:
         raise ValueError(f"tensor {name} is {tuple(tensor.shape)} {tensor.dtype}; wanted {shape} torch.float32")
-    if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()):
+    if not is_rate(tensor):
         raise ValueError(f"tensor {name} has numbers that are negative or not finite")
-    return tensor.contiguous().numpy().copy()
+    return tensor.contiguous().numpy()
+
+
+def is_rate(tensor: Tensor) -> bool:
+    """Return whether all numbers are finite and at least 0, by the extremes: several times faster than `isfinite`."""
+    if not tensor.numel():
+        return True
+    low, high = map(float, tensor.aminmax())  # NaN if any number is
+    return low >= 0 and high < float("inf")

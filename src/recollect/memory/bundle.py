@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,7 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
-from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.runs import Runs, RunSplits, has_runs, is_canonical, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.checkpoint import write_tensors
@@ -49,7 +51,10 @@ BYTES, BYTES_PER_BYTE = 1 << 25, 64
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # each distinct text is decoded once
 _LABEL_COLUMNS = {"label": _TEXT}
-_FACT_COLUMNS = {**dict.fromkeys(SLOTS, pa.int64()), "split": _TEXT, "value": pa.bool_(), "weight": pa.float32()}
+LAST = "last"  # the last time of each run, in the facts of a graph of intervals
+_EXTRA_COLUMNS = {"split": _TEXT, "value": pa.bool_(), "weight": pa.float32()}
+_FACT_COLUMNS = {**dict.fromkeys(SLOTS, pa.int64()), **_EXTRA_COLUMNS}
+_RUN_COLUMNS = {**dict.fromkeys((*SLOTS, LAST), pa.int64()), **_EXTRA_COLUMNS}
 # what the libraries raise for content that no bundle has
 _MALFORMED: tuple[type[Exception], ...] = (
     *(safetensors.SafetensorError, pa.ArrowException, OSError),
@@ -115,8 +120,9 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
     labels = {ENTITIES: graph.entities.labels, PREDICATES: graph.predicates.labels, TIMES: graph.times.labels}
     for name, column in labels.items():
         _write_table(pl.DataFrame({"label": column}, schema={"label": pl.String}), folder / name)
-    facts = pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()])
-    _write_table(facts, folder / FACTS)
+    frames = [_fact_frame(name, part) for name, part in split_runs(graph).items()]
+    facts = pl.concat(frames)
+    _write_table(facts if has_runs(graph) else facts.drop(LAST), folder / FACTS)
     data = {
         "name": graph.name,
         "fingerprint": graph.fingerprint,
@@ -148,9 +154,10 @@ def _expands_too_much(declared: pa.parquet.FileMetaData, size: int) -> bool:
     return declared.num_rows > max(ROWS, ROWS_PER_BYTE * size) or decompressed > max(BYTES, BYTES_PER_BYTE * size)
 
 
-def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
+def _fact_frame(split: str, runs: Runs) -> pl.DataFrame:
+    facts = runs.first
     columns: dict[str, Any] = {slot: facts.column(slot).numpy() for slot in SLOTS}
-    return pl.DataFrame(columns).with_columns(
+    return pl.DataFrame({**columns, LAST: runs.last.numpy()}).with_columns(
         split=pl.lit(split),
         value=pl.lit(None, pl.Boolean) if facts.value is None else pl.Series(facts.value.numpy()),
         weight=pl.lit(None, pl.Float32) if facts.weight is None else pl.Series(facts.weight.numpy()),
@@ -176,12 +183,18 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         except (OSError, MemoryError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "not enough memory"
             raise UserError(f"{getattr(error, 'filename', None) or folder}: cannot be read ({reason})") from error
-    for name, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != about["files"][name]:
+    with ThreadPoolExecutor() as pool:  # SHA-256 of large files releases the interpreter's lock
+        digests = dict(zip(contents, pool.map(_sha256, contents.values()), strict=True))
+    for name, digest in digests.items():
+        if digest != about["files"][name]:
             raise UserError(
                 f"{folder / name}: the content is not what was saved (its digest differs); restore it or train again"
             )
     return about, contents
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _open(folder: Path, name: str) -> BinaryIO:
@@ -233,12 +246,13 @@ def _parse_graph(contents: Mapping[str, bytes], about: Mapping[str, Any]) -> Epi
         raise ValueError("its times are not those it was trained on")
     entities = Vocabulary("entity", tuple(_parse_labels(contents[ENTITIES])))
     predicates = Vocabulary("predicate", tuple(_parse_labels(contents[PREDICATES])))
-    sizes = {"s": len(entities), "p": len(predicates), "o": len(entities), "t": len(times)}
+    sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(times)}
     if not all(sizes.values()):
         raise ValueError("it has no entities, predicates or times")
-    splits = _parse_facts(contents[FACTS], about["splits"], sizes)
+    runs, is_runs = _parse_facts(contents[FACTS], about["splits"], sizes)
     if not isinstance(data["name"], str) or not isinstance(data["duplicates"], int):
         raise TypeError("its name is no text, or its number of duplicates no number")
+    splits = RunSplits(runs, times.grain) if is_runs else {name: part.first for name, part in runs.items()}
     graph = EpisodicGraph(entities, predicates, times, splits, data["name"], data["duplicates"])
     if graph.fingerprint != data["fingerprint"]:
         raise ValueError("its facts are not those it was trained on")
@@ -248,32 +262,45 @@ def _parse_graph(contents: Mapping[str, bytes], about: Mapping[str, Any]) -> Epi
 def _parse_labels(content: bytes) -> list[str]:
     """Return the labels of a vocabulary, which are distinct."""
     [column] = _parse_table(content, _LABEL_COLUMNS).values()
-    if len(np.unique(column.indices)) < len(column):  # before any label is copied
+    if len(column.indices.unique()) < len(column):  # before any label is copied
         raise ValueError("its labels are not distinct")
     return column.to_pylist()
 
 
-def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> dict[str, Facts]:
-    """Return the facts of each split, their ids checked against the number of labels of each slot."""
-    table = _parse_table(content, _FACT_COLUMNS)
-    ids = torch.from_numpy(np.stack([table[slot] for slot in SLOTS], axis=1))
-    for slot, size in sizes.items():
-        check_ids(slot, ids[:, SLOTS.index(slot)], size)
+def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> tuple[dict[str, Runs], bool]:
+    """Return the runs of each split, all ids checked, and whether they are runs, and not facts of one time each."""
+    is_runs = LAST in pa.parquet.read_schema(pa.BufferReader(content)).names
+    table = _parse_table(content, _RUN_COLUMNS if is_runs else _FACT_COLUMNS)
+    ids = torch.from_numpy(np.stack([_numbers(table[slot]) for slot in SLOTS], axis=1))
+    last = torch.from_numpy(_numbers(table[LAST]).copy()) if is_runs else ids[:, SLOTS.index("t")]
+    for slot in SLOTS:
+        check_ids(slot, ids[:, SLOTS.index(slot)], sizes[KINDS[slot]])
+    check_ids("t", last, sizes["time"])
     if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
         raise TypeError("its splits are no list of names")
     names = table["split"].dictionary.to_pylist()
-    found: dict[str, Facts] = {}
+    found: dict[str, Runs] = {}
     for split in splits:
-        rows = np.isin(table["split"].indices, [i for i, name in enumerate(names) if name == split])
+        rows = np.isin(_numbers(table["split"].indices), [i for i, name in enumerate(names) if name == split])
         value, weight = (_optional(table[extra], rows) for extra in ("value", "weight"))
-        found[split] = Facts(ids[torch.from_numpy(rows)], value, weight)
-    return found
+        chosen = torch.from_numpy(rows)
+        found[split] = Runs(Facts(ids[chosen], value, weight), last[chosen])
+        if is_runs and not is_canonical(found[split], sizes):
+            raise ValueError(f"the runs of its {split} split overlap, are not in order, or end before they begin")
+    return found, is_runs
 
 
 def _optional(column: pa.Array, rows: NDArray[np.bool_]) -> Tensor | None:
     """Return the rows of a column that a mask (n,) selects; None if there are none or one of them is null."""
-    chosen = column.filter(pa.array(rows))
-    return torch.tensor(np.asarray(chosen)) if len(chosen) and not chosen.null_count else None
+    if column.null_count == len(column):
+        return None
+    chosen = pl.Series(column).filter(pl.Series(rows))
+    return torch.tensor(chosen.to_numpy()) if len(chosen) and not chosen.null_count() else None
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    """Return a column as an array; through polars, since pyarrow's own conversion imports pandas."""
+    return pl.Series(column).to_numpy()
 
 
 def _row_count(content: bytes) -> int:

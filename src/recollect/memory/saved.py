@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recollect.evaluation.calibration import Calibration
 from recollect.graph.facts import EpisodicGraph
-from recollect.graph.seeds import seeded
+from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.bundle import Bundle
@@ -56,7 +56,7 @@ def read_learned(bundle: Bundle) -> Learned:
     models = _build_models(bundle)
     history = cells = None
     if HISTORY in bundle.tensors:
-        history = History.from_tensors(bundle.tensors[HISTORY], graph.split("train"), graph.sizes)
+        history = History.from_tensors(bundle.tensors[HISTORY], stored(graph, "train"), graph.sizes)
         cells = CellRates.from_tensors(bundle.tensors[CELLS], history)
     scorer = MemoryScorer(models, history, _parse_numbers(about.get("score_weights", {})), cells)
     if not scorer.parts:
@@ -97,11 +97,16 @@ def _build_model(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Map
     given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if given != dict(shapes) or any(tensor.dtype != config.torch_dtype for tensor in weights.values()):
         raise ValueError("its weights do not have the shapes of its model")
-    if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+    if not all(_all_finite(tensor) for tensor in weights.values()):
         raise ValueError("its weights are not all finite numbers")
-    model = build_model(config, graph.sizes, generator=seeded(0))
-    model.load_state_dict(weights)
+    model = build_model(config, graph.sizes, device="meta")
+    model.load_state_dict(weights, assign=True)
     return model
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    """Return whether there is no NaN and no infinity, by the extremes: several times faster than `isfinite`."""
+    return not tensor.numel() or all(math.isfinite(extreme) for extreme in tensor.aminmax())
 
 
 def _parse_pairs(pairs: Mapping[str, Any]) -> Pairs:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from recollect.engine import parallel_for
 from recollect.errors import UserError
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
@@ -16,6 +17,7 @@ from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.models.tensor_model import TensorModel
 
+PARALLEL_WORK = 2**20  # multiply-adds per fact: enough for a block to be worth a thread
 STEPS = 20  # of Newton's method, at most
 UNFITTED = (0.4, 0.6)  # Σ a and b of a slot without fitted weights: typical of ICEWS14
 
@@ -110,14 +112,26 @@ class Scored:
     """Scores of all candidates of some facts' questions by each part of a scorer."""
 
     facts: Facts  # B facts
-    features: Tensor  # (B, N, F)
+    features: Tensor  # (F, B, N)
+
+    def total(self, weights: Sequence[float]) -> Tensor:
+        """Return the weighted sum of the scores of all parts: (B, N)."""
+        return torch.tensordot(torch.tensor(weights, dtype=self.features.dtype), self.features, dims=1)
 
 
 @torch.no_grad()
-def score_parts(parts: Sequence[Scorer], facts: Facts, slot: str, rows: int) -> Iterator[Scored]:
-    """Yield the scores of all candidates of a slot by each of F scorers, for blocks of at most `rows` facts."""
-    for block in facts.split(rows):
-        yield Scored(block, torch.stack([part.score_against(block, slot).cpu() for part in parts], dim=2))
+def score_parts(parts: Sequence[Scorer], facts: Facts, slot: str, rows: int) -> list[Scored]:
+    """Return the scores of all candidates of a slot by each of F scorers, in blocks of at most `rows` facts."""
+    blocks = list(facts.split(rows))
+    scored: dict[int, Scored] = {}
+
+    def score(first: int, last: int) -> None:
+        for number in range(first, last):
+            scores = [part.score_against(blocks[number], slot).cpu() for part in parts]
+            scored[number] = Scored(blocks[number], torch.stack(scores))
+
+    parallel_for(score, len(blocks), len(facts) * PARALLEL_WORK)
+    return [scored[number] for number in range(len(blocks))]
 
 
 def fit_weights(scored: Sequence[Scored], slot: str, *, known: FactIndex) -> tuple[float, ...]:
@@ -127,7 +141,7 @@ def fit_weights(scored: Sequence[Scored], slot: str, *, known: FactIndex) -> tup
     fitted again, until none is negative.
     """
     counts = [_counted(each.facts, slot, known) for each in scored]
-    width = scored[0].features.shape[2]
+    width = len(scored[0].features)
     free, weights = list(range(width)), torch.full((width,), 1 / width, dtype=torch.float64)
     while free:
         for _ in range(STEPS):
@@ -157,10 +171,11 @@ def _softmax_derivatives(
     width = len(weights)
     gradient, hessian = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)
     for each, counted in zip(scored, counts, strict=True):
-        features, own = each.features, each.facts.column(slot)
-        share = (features @ weights.to(features)).masked_fill(~counted, -torch.inf).softmax(dim=1)
-        mean = torch.einsum("bn,bnf->bf", share, features)
-        gradient += (features[torch.arange(len(own)), own] - mean).sum(0).double()
-        weighted = (share[:, :, None] * features).flatten(0, 1)
-        hessian += (weighted.T @ features.flatten(0, 1) - mean.T @ mean).double()
+        own = each.facts.column(slot)
+        share = each.total(weights.tolist()).masked_fill(~counted, -torch.inf).softmax(dim=1)
+        weighted = [share * feature for feature in each.features]
+        mean = torch.stack([part.sum(dim=1) for part in weighted]).double()  # (F, B)
+        gradient += (each.features[:, torch.arange(len(own)), own].double() - mean).sum(dim=1)
+        second = torch.stack([part.flatten() for part in weighted]) @ each.features.flatten(1).T
+        hessian += second.double() - mean @ mean.T
     return gradient, hessian

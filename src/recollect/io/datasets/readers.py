@@ -16,7 +16,8 @@ import torch
 from recollect.errors import UserError
 from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, encode, sort_facts
 from recollect.graph.times import TimeAxis, time_bin
-from recollect.io.assembly import Table, assemble
+from recollect.io.assembly import assemble
+from recollect.io.table import Table
 from recollect.io.tables import read
 
 Paths: TypeAlias = Mapping[str, Path]  # role (train, valid, test, …) -> path of the file
@@ -78,7 +79,7 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
             frame = kept
         frame = frame.with_columns(start=pl.coalesce("start", "end"))
         tables[split] = Table(frame, partial(_where, paths[split]), str(paths[split]))
-    graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, name="intervals")
+    graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, expand=True, name="intervals")
     splits = _without_later_facts(graph)
     dropped["fact is in a later split too"] = len(graph.facts) - sum(map(len, splits.values()))
     return replace(graph, splits=splits, rows=rows, dropped={reason: n for reason, n in dropped.items() if n})
