@@ -124,7 +124,17 @@ def test_an_export_may_keep_the_most_frequent_entities(run, facts_csv, tmp_path)
 
 
 COMMANDS_WITH_RUNNABLE_EXAMPLES = [
-    *(["recall"], ["show"], ["ask"], ["evaluate"], ["know"], ["project"], ["models"], ["baseline"], ["recipes", "list"]),
+    *(
+        ["recall"],
+        ["show"],
+        ["ask"],
+        ["evaluate"],
+        ["know"],
+        ["project"],
+        ["models"],
+        ["baseline"],
+        ["recipes", "list"],
+    ),
     *(["recipes", "show"], ["data", "list"], ["data", "show"], ["data", "export"], ["data", "formats"]),
 ]
 
