@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -42,11 +43,11 @@ def assemble(
     """
     if not tables:
         raise UserError("no tables to read; give at least a train split")
+    times = find_times(tables, grain, dates, inclusive_end)
+    tables, axis = times.tables, times.axis
     more = labels or {}
     entities = Vocabulary.of("entity", [*_distinct(tables, "subject", "object"), *more.get("entity", ())])
     predicates = Vocabulary.of("predicate", [*_distinct(tables, "predicate"), *more.get("predicate", ())])
-    times = find_times(tables, grain, dates, inclusive_end)
-    axis = times.axis
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
     splits: dict[str, Facts] = {}
     duplicates = 0
@@ -60,9 +61,14 @@ def assemble(
         _refuse_infinite_sums(merged, position, rows, table)
         duplicates += len(facts) - len(merged)
         splits[split] = merged
-    rows_read = {split: table.frame.height for split, table in tables.items()}
+    rows_read = {split: table.frame.height + sum(table.dropped.values()) for split, table in tables.items()}
+    dropped = Counter[str]()
+    for table in tables.values():
+        dropped.update(table.dropped)
     notes = dict.fromkeys(note for table in tables.values() for note in table.notes)
-    return EpisodicGraph(entities, predicates, axis, splits, name, duplicates, rows_read, notes=(*notes, *times.notes))
+    return EpisodicGraph(
+        entities, predicates, axis, splits, name, duplicates, rows_read, dict(dropped), (*notes, *times.notes)
+    )
 
 
 def check_memory(count: int, bytes_each: int, what: str) -> None:
