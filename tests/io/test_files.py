@@ -154,7 +154,7 @@ def test_several_files_folders_and_patterns_of_the_same_columns_are_one_table(tm
         read(tmp_path)
     (tmp_path / "2016.csv").write_text("s,p,o,start,end\na,b,c,2001-01-02,2002-03-04\n")
     with pytest.raises(
-        UserError, match=r"2016\.csv has .*start, end, and .*2014\.csv has .*time; give tables of the same"
+        UserError, match=r"2016\.csv has .*start, end.*, and .*2014\.csv has .*time.*; give tables of the same"
     ):
         read(tmp_path)
     with pytest.raises(UserError, match="no tables to read"):
@@ -200,7 +200,7 @@ def test_a_table_of_a_database_is_read_and_several_are_listed(tmp_path, run, kin
     code, out, _ = run("data", "show", f"{two}::facts", "--json")
     assert (code, json.loads(out)["facts"], json.loads(out)["name"]) == (0, {"train": 2}, "facts")
     empty = database(tmp_path / "empty.db", kind, [])
-    with pytest.raises(UserError, match="no tables"):
+    with pytest.raises(UserError, match="no tables|the file is empty"):
         read(empty)
 
 

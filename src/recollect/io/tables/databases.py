@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from recollect.errors import UserError
-from recollect.io.assembly import check_memory
+from recollect.io.merging import check_memory
 from recollect.io.tables.rows import ROW_BYTES, SAMPLE_ROWS, Rows, arrow_rows, first_line
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from recollect.errors import UserError, import_extra
-from recollect.io.assembly import check_memory
+from recollect.io.merging import check_memory
 from recollect.io.table import Table
 from recollect.io.tables.columns import WIDTHS, Cells, Given
 from recollect.io.tables.delimited import open_text

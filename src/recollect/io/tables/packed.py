@@ -20,7 +20,7 @@ import psutil
 import pyarrow as pa
 
 from recollect.errors import UserError
-from recollect.io.assembly import check_memory
+from recollect.io.merging import check_memory
 
 MEMORY_SHARE = 4  # reading takes up to so many bytes per byte of an unpacked file
 MAX_RATIO = 500  # unpacked bytes per packed one, after the first MAX_START

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from recollect.errors import UserError
-from recollect.io.assembly import check_memory
+from recollect.io.merging import check_memory
 from recollect.io.tables.rows import MAX_COLUMNS, SAMPLE_ROWS, Rows
 
 _BYTES_PER_BYTE = 16  # peak memory of parsed JSON
