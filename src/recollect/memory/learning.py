@@ -14,6 +14,7 @@ from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.seeds import seeded
 from recollect.history.cells import CellRates
 from recollect.history.history import History
+from recollect.memory.forecasts import Forecaster, fit_forecaster
 from recollect.memory.knowledge import CELL, fit_cells
 from recollect.memory.progress import ProgressBar
 from recollect.memory.scorer import MemoryScorer, fit_weights
@@ -32,6 +33,7 @@ class Learned:
     graph: EpisodicGraph
     calibration: Calibration
     about: Mapping[str, Any]
+    forecaster: Forecaster | None = None  # of a memory with history
 
 
 def run_training(run: TrainingRun, reason: str, *, progress: bool, callbacks: Iterable[Callback]) -> None:
@@ -75,9 +77,11 @@ def _with_history(
 ) -> Learned:
     """Weigh model and history and calibrate their sum on the validation split, never on the test split."""
     cells = CellRates.fit(history, seed=seed)
+    forecaster = fit_forecaster(history, graph, seed=seed)
     valid = graph.splits.get("valid", Facts.of([])).true()
     if not len(valid):
-        return Learned(MemoryScorer(model, history, {}, cells), graph, Calibration({}, among_predicted=True), about)
+        unfitted = Calibration({}, among_predicted=True)
+        return Learned(MemoryScorer(model, history, {}, cells), graph, unfitted, about, forecaster)
     train = graph.split("train")
     stored, known = (FactIndex(facts, graph.sizes) for facts in (train, Facts.concat([train, valid])))
     generator = seeded(seed)
@@ -90,4 +94,4 @@ def _with_history(
             scorer, valid, stored=stored, known=known, slots=scorer.slots, generator=generator
         )
         fits = {**calibration.fits, CELL: fit_cells(cells, stored, valid, generator)}
-    return Learned(scorer, graph, replace(calibration, fits=fits), about)
+    return Learned(scorer, graph, replace(calibration, fits=fits), about, forecaster)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
-from recollect.evaluation.calibration import reliability_report
 from recollect.evaluation.metrics import Evaluation, evaluate
+from recollect.evaluation.reliability import reliability_report
 from recollect.graph.facts import EpisodicGraph
 from recollect.graph.seeds import seeded
 from recollect.memory.answering import Answering
@@ -96,7 +96,7 @@ class Memory(Answering):
     @classmethod
     def of(cls, learned: Learned) -> Memory:
         """Return the memory of what was learned."""
-        return cls(learned.scorer, learned.graph, learned.calibration, learned.about)
+        return cls(learned.scorer, learned.graph, learned.calibration, learned.about, learned.forecaster)
 
     @classmethod
     def load(cls, path: str | Path) -> Memory:
@@ -107,7 +107,7 @@ class Memory(Answering):
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
-        learned = Learned(self.scorer, self.graph, self.calibration, self.about)
+        learned = Learned(self.scorer, self.graph, self.calibration, self.about, self.forecaster)
         write_bundle(Path(path), to_bundle(learned), overwrite=overwrite)
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ from recollect.graph.seeds import seeded
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.bundle import Bundle
+from recollect.memory.forecasts import FORECASTS, Forecaster
 from recollect.memory.learning import HISTORY, Learned
 from recollect.memory.scorer import MemoryScorer
 from recollect.models.config import ModelConfig
@@ -45,6 +46,9 @@ def to_bundle(learned: Learned) -> Bundle:
     tensors = {} if scorer.history is None else {HISTORY: scorer.history.tensors()}
     if scorer.cells is not None:
         tensors[CELLS] = scorer.cells.tensors()
+    if learned.forecaster is not None:
+        tensors[FORECASTS] = learned.forecaster.tensors()
+        about[FORECASTS] = {slot: list(fit) for slot, fit in learned.forecaster.calibration.fits.items()}
     return Bundle(weights, learned.graph, about, tensors)
 
 
@@ -59,9 +63,13 @@ def read_learned(bundle: Bundle) -> Learned:
     if model is None and history is None:
         raise ValueError("it has neither a model nor a history")
     weights = _parse_pairs(about.get("score_weights", {}))
-    calibration = Calibration(_parse_pairs(about["calibration"]), bool(about.get("among_predicted", False)))
+    calibration = Calibration(_parse_fits(about["calibration"]), bool(about.get("among_predicted", False)))
     kept = {name: about[name] for name in KEPT if name in about}
-    return Learned(MemoryScorer(model, history, weights, cells), graph, calibration, kept)
+    forecaster = None
+    if history is not None and FORECASTS in bundle.tensors:  # a bundle of an earlier version has none
+        horizons = Calibration(_parse_fits(about[FORECASTS]), among_predicted=True)
+        forecaster = Forecaster.from_tensors(bundle.tensors[FORECASTS], history, horizons)
+    return Learned(MemoryScorer(model, history, weights, cells), graph, calibration, kept, forecaster)
 
 
 def _build_model(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Mapping[str, Any]) -> TensorModel:
@@ -76,6 +84,14 @@ def _build_model(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Map
     model = build_model(config, graph.sizes, generator=seeded(0))
     model.load_state_dict(weights)
     return model
+
+
+def _parse_fits(fits: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return two or four finite numbers by slot."""
+    parsed = {slot: tuple(float(number) for number in fit) for slot, fit in fits.items()}
+    if not all(len(fit) in (2, 4) and all(map(math.isfinite, fit)) for fit in parsed.values()):
+        raise ValueError("its calibration is not two or four finite numbers for each slot")
+    return parsed
 
 
 def _parse_pairs(pairs: Mapping[str, Any]) -> Pairs:
