@@ -140,4 +140,4 @@ def random_model(
 
 def memory_of(model: TensorModel, graph: EpisodicGraph) -> Memory:
     """Return a memory of a model alone, without history or calibration."""
-    return Memory(MemoryScorer(model, None, {}), graph, UNCALIBRATED, {})
+    return Memory(MemoryScorer((model,), None, {}), graph, UNCALIBRATED, {})

@@ -117,7 +117,7 @@ def finish_run(run: TrainingRun) -> dict[str, Any]:
     """Train to the end; return the last training loss, the last validation MRR and the checksums of the weights."""
     for _ in run:
         pass
-    model, _, _ = run.result()
+    model, _ = run.result()
     last = run.history[-1]
     return {"loss": last.loss, "valid_mrr": last.mrr, "weights": checksums(model)}
 
@@ -275,11 +275,13 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
     asked = ["--subject", "Bran Nethova", "--predicate", "Ambassador of", "--time", "2001-04"]
     words: dict[str, list[object]] = {
         "train": [table, *small, "--out", out / "a.memory"],
+        "show": [memory],
         "evaluate": [memory],
-        "search": [table, *small, "--set", "validate_every=1", "--budget", 0.03, "--out", out / "search"],
+        "search": [table, *small, "--set", "validate_every=1", "--budget", 0.08, "--out", out / "search"],
         "baseline": [table],
         "recall": [memory, *asked],
         "know": [memory],
+        "forecast": [out / "h.memory"],
         "project": [memory, "--out", out / "b.memory"],
         "models": [],
         "recipes list": [],
@@ -292,4 +294,6 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "data formats": [],
     }
     out.mkdir()
+    code, _ = run_command("train", table, "--model", "history", "--out", out / "h.memory")
+    assert code == 0
     return {name: [*name.split(), *more, "--json"] for name, more in words.items()}

@@ -136,3 +136,20 @@ def test_the_examples_of_the_help_pages_run(run, tmp_path, monkeypatch):
         assert example, page
         code, _, error = run(*shlex.split(example[1].rstrip(" │"))[1:])
         assert code == 0, error
+
+
+def test_a_period_is_asked_as_a_whole_and_known_as_of_its_end(run, tmp_path):
+    rows = ["subject,predicate,object,start,end", "Ann,leads,Arland,1949-03-01,1950-02-10"]
+    rows += ["Bob,leads,Arland,1950-02-10,1951-01-01", "Dan,leads,Borland,1949-01-01,1951-12-31"]
+    (tmp_path / "leaders.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    memory = tmp_path / "m"
+    words = ["--grain", "day", "--split", "none", "--model", "history", "--out", memory]
+    assert run("train", tmp_path / "leaders.csv", *words)[0] == 0
+    asked = ["--predicate", "leads", "--object", "Arland", "--include", "stored", "--json"]
+    for time, leaders in (("1950", ["Bob", "Ann"]), ("1949-12..1950-01", ["Ann"]), ("1950-02-10", ["Bob"])):
+        code, out, _ = run("recall", memory, *asked, "--time", time)
+        assert code == 0
+        assert [row["subject"] for row in json.loads(out)] == leaders
+    code, out, error = run("know", memory, *asked, "--as-of", "1950-01")
+    assert [row["subject"] for row in json.loads(out)] == ["Ann"]
+    assert error == "as of 1950-01-31, the end of 1950-01\n"

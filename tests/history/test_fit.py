@@ -29,8 +29,8 @@ def sums_of_pass(history, slot, every=1):
     kernel, weights, past = history.kernels[slot], history.weights[slot], history.past[slot]
     run = fitting_pass(history.edges, history.bins, history.sizes, history.classes, slot, past=past)
     sums = Statistics.zeros(kernel, weights)
-    queries = slot_queries(history.edges, slot).edge
-    run(kernel, weights, queries if every == 1 else queries[::every], sums)
+    queries = slot_queries(history.edges, slot)
+    run(kernel, weights, queries.edge[::every], queries.first[::every], sums)
     return sums
 
 

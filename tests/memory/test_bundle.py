@@ -29,11 +29,23 @@ def saved(memory, tmp_path) -> Path:
 
 
 def test_a_bundle_has_these_files_and_describes_itself(saved, memory):
-    more = ["history.safetensors", "cells.safetensors"]
+    more = ["history.safetensors", "cells.safetensors", "forecasts.safetensors"]
     assert sorted(p.name for p in saved.iterdir()) == sorted([WEIGHTS, ABOUT, *TABLES, *more])
     about = json.loads((saved / ABOUT).read_text())
     assert {"format", "model", "ranks", "recipe", "seed", "training", "data", "versions", "files"} <= about.keys()
     assert about["data"]["fingerprint"] == memory.graph.fingerprint
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are of POSIX")
+@pytest.mark.parametrize("umask", [0o022, 0o027])
+def test_files_have_the_mode_of_the_umask(memory, tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        memory.save(tmp_path / "m")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "m").iterdir()} == {0o666 & ~umask}
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o777 & ~umask
 
 
 def test_the_same_memory_gives_the_same_bytes(saved, memory, tmp_path):

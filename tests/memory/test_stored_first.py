@@ -9,8 +9,7 @@ import torch
 from recollect import Memory, Recipe, UserError, load, read
 from recollect.evaluation.calibration import predicted_logits
 from recollect.graph.facts import SLOT_NAMES
-from recollect.memory import scorer as scorer_module
-from recollect.memory.scorer import fit_weights
+from recollect.memory.scorer import fit_weights, score_parts
 
 RECIPE = Recipe(learning_rate=0.02, epochs=10, validate_every=5, batch_size=256)
 
@@ -81,16 +80,14 @@ def test_a_memory_with_model_and_history_is_saved_and_loaded(memory, tmp_path):
     assert again.recall_many(questions(memory), top=9).equals(memory.recall_many(questions(memory), top=9))
 
 
-def test_the_weights_of_model_and_history_are_those_that_make_validation_answers_likeliest(memory, monkeypatch):
+def test_the_weights_of_model_and_history_are_those_that_make_validation_answers_likeliest(memory):
     graph, scorer = memory.graph, memory.scorer
-    monkeypatch.setattr(scorer_module, "FIT_FACTS", 10**6)
-    fitted = fit_weights(
-        scorer.model, scorer.history, graph.split("valid"), known=memory.known, generator=torch.Generator()
-    )["o"]
+    valid = graph.split("valid")
+    scored = score_parts(scorer.parts, valid, "o", 64)
+    fitted = fit_weights(scored, "o", known=memory.known)
 
     def likelihood(a: float, b: float) -> float:
-        valid = graph.split("valid")
-        scores = a * scorer.model.score_against(valid, "o") + b * scorer.history.score_against(valid, "o")
+        scores = a * memory.model.score_against(valid, "o") + b * scorer.history.score_against(valid, "o")
         others = memory.known.mask(valid, "o").scatter(1, valid.o[:, None], False)
         return scores.masked_fill(others, -torch.inf).log_softmax(1).gather(1, valid.o[:, None]).mean().item()
 

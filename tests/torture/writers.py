@@ -31,7 +31,7 @@ def numbered_memory(number: int) -> Memory:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(float(number))
-    return Memory(MemoryScorer(model, None, {}), graph, UNCALIBRATED, {"seed": number})
+    return Memory(MemoryScorer((model,), None, {}), graph, UNCALIBRATED, {"seed": number})
 
 
 def write(folder: Path, memory: Memory) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -12,8 +12,12 @@ from recollect.cli import options as opt
 from recollect.cli.rendering import check_memory_place, console, print_json, print_line, print_rows, share_progress
 from recollect.errors import UserError
 
+if TYPE_CHECKING:
+    from recollect.memory.memory import Memory
+
 REASONS = 3  # stored facts that --why names for each answer
 HITS = ("hits@1", "hits@3", "hits@10")
+Why = Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")]
 EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
 
 
@@ -22,10 +26,10 @@ def recall(
     subject: opt.Subject = None,
     predicate: opt.Predicate = None,
     object: opt.Object = None,
-    time: Annotated[str | None, typer.Option(help="A time.")] = None,
+    time: opt.Time = None,
     top: opt.Top = 10,
     include: opt.Include = "all",
-    why: Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")] = False,
+    why: Why = False,
     as_json: opt.Json = False,
 ) -> None:
     """Recall the one part that is left out of a fact: stored answers first, then predicted ones.
@@ -56,12 +60,34 @@ def know(
     from recollect.memory.memory import load
 
     loaded = load(memory)
+    say_period_end(loaded, as_of)
     with share_progress("starts and ends") as progress:
         answers = loaded.know(
             subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,
             progress=progress.update,
         )  # fmt: skip
     print_answers(answers.to_dicts(), as_json)
+
+
+def forecast(
+    memory: opt.MemoryDir,
+    subject: opt.Subject = None,
+    predicate: opt.Predicate = None,
+    object: opt.Object = None,
+    horizon: Annotated[int, typer.Option(help="Number of steps after the last stored time.")] = 7,
+    top: Annotated[int, typer.Option(min=1, help="Number of facts in each step.")] = 10,
+    why: Why = False,
+    as_json: opt.Json = False,
+) -> None:
+    """List the likeliest facts in each of the next steps, by what is stored.
+
+    Example: `recollect forecast world.memory --predicate "President of" --horizon 3 --top 5`
+    """
+    from recollect.memory.memory import load
+
+    given = {"subject": subject, "predicate": predicate, "object": object}
+    found = load(memory).forecast(**given, horizon=horizon, top=top, explain=REASONS if why else 0)
+    print_answers(found.to_dicts(), as_json)
 
 
 def project(
@@ -81,6 +107,7 @@ def project(
         raise UserError(f"{out} is the memory that is projected, and would be lost; choose another --out")
     check_memory_place(out, replace=force)
     loaded = load(memory)
+    say_period_end(loaded, as_of)
     with share_progress("starts and ends") as progress:
         semantic = loaded.project(as_of, progress=progress.update)
     semantic.save(out, overwrite=force)
@@ -123,6 +150,7 @@ def baseline(
     slots: Annotated[str, typer.Option(help="Some of s, p, o, t, like `so`.")] = "spot",
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     as_json: opt.Json = False,
 ) -> None:
     """Rank without a model: the most frequent answer, the most frequent one near in time, and history.
@@ -136,7 +164,7 @@ def baseline(
     from recollect.graph.facts import parse_slots
     from recollect.history.history import History
 
-    graph = opt.split_graph(opt.load_graph(data, columns, grain), None)
+    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), None)
     known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
@@ -157,15 +185,22 @@ def baseline(
     console().print(table)
 
 
+def say_period_end(memory: Memory, as_of: str | None) -> None:
+    """Print, on standard error, the time that stands for a period: its last."""
+    from recollect.memory.periods import is_period, parse_period
+
+    times = memory.graph.times
+    if "t" in memory.scorer.slots and is_period(times, as_of):
+        print_line(f"as of {times.label(parse_period(times, as_of or '').last)}, the end of {as_of}", err=True)
+
+
 def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print the answers of a memory; a table rounds scores and probabilities."""
     if not as_json:
         rows = [
             row
-            | {
-                "score": "" if row["score"] is None else f"{row['score']:.3f}",
-                "probability": f"{row['probability']:.3f}",
-            }
+            | ({"score": "" if row["score"] is None else f"{row['score']:.3f}"} if "score" in row else {})
+            | {"probability": f"{row['probability']:.3f}"}
             | ({"why": _reasons(row["why"])} if "why" in row else {})
             for row in rows
         ]

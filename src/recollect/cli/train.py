@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from recollect.errors import UserError
 
 if TYPE_CHECKING:
     from recollect.graph.facts import EpisodicGraph
+    from recollect.memory.learning import Learning
     from recollect.memory.memory import Memory
     from recollect.models.config import ModelConfig
     from recollect.training.recipe import Recipe
@@ -41,13 +43,13 @@ def train(
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
-    time_levels: opt.TimeLevels = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
     split: opt.Split = None,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
@@ -58,54 +60,66 @@ def train(
 
     Example: `recollect train world --model cont --dim 16 --epochs 2`
     """
-    from recollect.io.atomic import locked, remove_file
+    from recollect.io.atomic import locked
+    from recollect.memory.learning import Learning
     from recollect.memory.memory import Memory
-    from recollect.training.run import TrainingRun
 
     keep_freed_memory()
     out = default_out(data) if out is None else out
     check_place(out)
     with locked(out, wait=0):
         partial = check_out(out, resume, force)
-        chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
-        graph = opt.split_graph(opt.load_graph(data, columns, grain), split, seed)
+        chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
+        graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
         options = {
             "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-            "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
+            "static": static, "reciprocal": reciprocal, **of_model,
         }  # fmt: skip
-        if model.lower() == "history":
-            train_history(graph, out, seed=seed, force=force, as_json=as_json)
-            return
         resume = resume and partial.exists()
-        config, reason = choose_config(graph, chosen, options | (stored_options(partial, options) if resume else {}))
-        run = TrainingRun(graph, config, recipe=chosen, seed=seed, device=device)
-        if resume:
-            run.load_checkpoint_(partial)
-        elif force:
-            remove_file(partial)
+        stored = stored_configs(partial) if resume else []
+        configs, reason = choose_configs(graph, chosen, options, stored)
+        learning = Learning(graph, configs, recipe=chosen, seed=seed, device=device)
+        if force:
+            remove_checkpoints(partial)
         start = time.monotonic()
-        run_to_end(run, partial)
-        memory = Memory.from_run(run)
+        train_runs(learning, partial, resume)
+        with share_progress("history") as progress:
+            memory = Memory.of(learning.result(progress.update))
         with how_to_go_on(partial):
             memory.save(out, overwrite=force or resume)
-        remove_file(partial)
+        remove_checkpoints(partial)
     print_summary(summary(memory, out, reason, time.monotonic() - start), as_json)
 
 
-def train_history(graph: EpisodicGraph, out: Path, *, seed: int, force: bool, as_json: bool) -> None:
-    """Save a memory of history alone."""
-    from recollect.memory.learning import learn_history
-    from recollect.memory.memory import Memory
+def checkpoint_of(partial: Path, number: int) -> Path:
+    """Return the path of the checkpoint of a run by its number from 0: m.partial, m.partial-2, m.partial-3 …"""
+    return partial if number == 0 else partial.with_name(f"{partial.name}-{number + 1}")
 
-    start = time.monotonic()
-    with share_progress("history") as progress:
-        memory = Memory.of(learn_history(graph, seed=seed, progress=progress.update))
-    memory.save(out, overwrite=force)
-    about = {"out": str(out), "config": {"model": "history"}, "seconds": round(time.monotonic() - start, 1)}
-    if as_json:
-        print_json(about)
-    else:
-        print_line(f"{out}: history of {len(graph.split('train')):,} facts, {about['seconds']} s")
+
+def checkpoints(partial: Path) -> Iterator[Path]:
+    """Yield the checkpoints that there are, those of earlier runs first."""
+    for number in count():
+        path = checkpoint_of(partial, number)
+        if not path.exists():
+            return
+        yield path
+
+
+def remove_checkpoints(partial: Path) -> None:
+    """Remove all checkpoints, those of later runs first, so that a kill leaves a run that can be continued."""
+    from recollect.io.atomic import remove_file
+
+    for path in reversed(list(checkpoints(partial))):
+        remove_file(path)
+
+
+def train_runs(learning: Learning, partial: Path, resume: bool) -> None:
+    """Train all runs; those that have a checkpoint continue from it, so that finished ones are not trained again."""
+    for number, run in enumerate(learning.runs()):
+        path = checkpoint_of(partial, number)
+        if resume and path.exists():
+            run.load_checkpoint_(path)
+        run_to_end(run, path)
 
 
 def default_out(data: str) -> Path:
@@ -122,35 +136,27 @@ def default_out(data: str) -> Path:
     return Path(f"{Path(data).resolve().stem}.memory")
 
 
-def choose_config(graph: EpisodicGraph, recipe: Recipe, options: Mapping[str, Any]) -> tuple[ModelConfig, str]:
-    """Return the model to train and the sentence that says what was chosen and why, which is printed too."""
-    from recollect.training.auto import resolve_config
+def choose_configs(
+    graph: EpisodicGraph, recipe: Recipe, options: Mapping[str, Any], stored: Sequence[ModelConfig] = ()
+) -> tuple[list[ModelConfig], str]:
+    """Return the models to train and the sentence that says what was chosen and why, which is printed too."""
+    from recollect.training.auto import resolve_configs
 
-    config, reason = resolve_config(graph, recipe, **options)
+    configs, reason = resolve_configs(graph, recipe, stored=stored, **options)
     if reason:
         print_line(f"chosen: {reason}", err=True)
-    return config, reason
+    return configs, reason
 
 
-def stored_options(partial: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an interrupted run chose for the options that are left open.
-
-    The choice depends on the memory that is free, which may differ when the run is resumed.
-    """
-    from recollect.io.checkpoint import read_checkpoint
+def stored_configs(partial: Path) -> list[ModelConfig]:
+    """Return the models of an interrupted run; none if its checkpoint cannot be read as one."""
+    from recollect.io.checkpoint import read_settings
     from recollect.models.config import ModelConfig
 
-    _, plain = read_checkpoint(partial)
     try:
-        stored = ModelConfig.from_dict(plain["settings"])
+        return [ModelConfig.from_dict(read_settings(path)) for path in checkpoints(partial)]
     except (KeyError, TypeError, UserError):
-        return {}  # `load_checkpoint_` says what is wrong with it
-    dims = ("dim", "predicate_dim", "time_dim")
-    dims_given = any(options[name] is not None for name in dims)
-    left_open = [
-        name for name, value in options.items() if value in (None, "auto") and not (name in dims and dims_given)
-    ]
-    return {name: getattr(stored, name) for name in left_open}
+        return []  # `load_checkpoint_` says what is wrong with it
 
 
 def check_out(out: Path, resume: bool, force: bool) -> Path:
@@ -168,37 +174,49 @@ def check_out(out: Path, resume: bool, force: bool) -> Path:
 
 
 def summary(memory: Memory, out: Path, reason: str, seconds: float) -> dict[str, Any]:
-    """Return what --json prints of a finished run."""
-    training = memory.about["training"]
-    return {
-        "out": str(out),
-        "config": memory.model.config.to_dict(),
-        "chosen": reason,
-        "epochs": training["epochs"],
-        "best_epoch": training["best_epoch"],
-        "valid_mrr": training["valid_mrr"],
-        "loss": training["history"][-1]["loss"],
-        "parameters": sum(parameter.numel() for parameter in memory.model.parameters()),
-        "seconds": round(seconds, 1),
-    }
+    """Return what --json prints of a finished run: of a sum, the list `models` has what a single model has here."""
+    models = [
+        {
+            "config": model.config.to_dict(),
+            "epochs": about["training"]["epochs"],
+            "best_epoch": about["training"]["best_epoch"],
+            "valid_mrr": about["training"]["valid_mrr"],
+            "loss": about["training"]["history"][-1]["loss"],
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        }
+        for model, about in zip(memory.models, memory.about.get("runs", [memory.about]), strict=False)
+    ]
+    shown = {"out": str(out), "facts": len(memory.graph.split("train")), "chosen": reason, "seconds": round(seconds, 1)}
+    if len(models) == 1:
+        return shown | models[0]
+    return shown | ({"models": models} if models else {"config": {"model": "history"}})
 
 
 def print_summary(about: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(about)
         return
-    quality = "" if about["valid_mrr"] is None else f", validation MRR {about['valid_mrr']:.3f}"
-    print_line(f"{about['out']}: best of {about['epochs']} epochs was {about['best_epoch']}{quality}")
+    models = about.get("models", [about] if "epochs" in about else [])
+    if not models:
+        print_line(f"{about['out']}: history of {about['facts']:,} facts, {about['seconds']} s")
+        return
+    words = []
+    for each in models:
+        name = f"{each['config']['model']}: " if len(models) > 1 else ""
+        quality = "" if each["valid_mrr"] is None else f", validation MRR {each['valid_mrr']:.3f}"
+        words.append(f"{name}best of {each['epochs']} epochs was {each['best_epoch']}{quality}")
+    print_line(f"{about['out']}: {'; '.join(words)}")
 
 
 def run_to_end(run: TrainingRun, partial: Path) -> None:
-    """Train with a progress bar; write checkpoints at validations, every minute and when interrupted."""
+    """Train with a progress bar; write checkpoints at validations, every minute, when interrupted and at the end."""
     from recollect.training.trainer import Epoch
 
     saved = time.monotonic()
     with stop_signals() as received:
         for record in show_progress(run):
-            validated = isinstance(record, Epoch) and record.epoch % run.recipe.validate_every == 0
+            at_end = run.trainer.finished or run.trainer.epoch % run.recipe.validate_every == 0
+            validated = isinstance(record, Epoch) and at_end
             if received or validated or time.monotonic() - saved > CHECKPOINT_SECONDS:
                 with how_to_go_on(partial):
                     run.save_checkpoint(partial)
@@ -269,13 +287,13 @@ def search(
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
-    time_levels: opt.TimeLevels = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
     split: opt.Split = None,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -291,13 +309,16 @@ def search(
     check_place(out)
     find_optuna()
     figure_class()
-    chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
-    graph = opt.split_graph(opt.load_graph(data, columns, grain), split, seed)
+    chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
+    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
     options = {
         "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-        "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
+        "static": static, "reciprocal": reciprocal, **of_model,
     }  # fmt: skip
-    config, _ = choose_config(graph, chosen, options)
+    configs, _ = choose_configs(graph, chosen, options)
+    if len(configs) != 1:
+        raise UserError(f"a search trains one model; got {model!r}")
+    [config] = configs
     study = Search(graph, config, chosen, out, seed)
     with share_progress("") as progress:
         found = study.run(budget, progress.describe)
@@ -305,7 +326,8 @@ def search(
         print_json(found)
         return
     print_trials(found)
-    reading = {"split": split, "columns": columns, "grain": grain, "seed": seed or None, "recipe": out / FOUND}
+    reading: dict[str, Any] = {"split": split, "columns": columns, "grain": grain, "dates": dates, "seed": seed or None}
+    reading |= {"recipe": out / FOUND}
     words = [word for name, value in reading.items() if value is not None for word in (f"--{name}", str(value))]
     print_line(f"learn with it: {shlex.join(['recollect', 'train', data, *config_words(config), *words])}")
 
@@ -319,7 +341,7 @@ def config_words(config: ModelConfig) -> list[str]:
     words += ["--form", config.form] if config.form != "episodic" else []
     words += ["--static" if config.static else "--no-static"]
     words += ["--reciprocal" if config.reciprocal else "--no-reciprocal"]
-    words += ["--time-levels", ",".join(map(str, config.time_levels))]
+    words += ["--set", f"time_levels={','.join(map(str, config.time_levels))}"]
     return words + (["--set", f"dtype={config.dtype}"] if config.dtype != "float32" else [])
 
 

@@ -153,20 +153,23 @@ def sample_scored(
         is_stored, is_known, truth = (index.mask(part, slot) for index in (stored, known, answers))
         logits = predicted_logits(scores, is_stored)
         usable = ~is_stored & (truth | ~is_known)
-        best = logits.masked_fill(~usable, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        head, tail = best[:, :BEST_CANDIDATES], best[:, BEST_CANDIDATES:]
-        weight = torch.ones(head.shape, dtype=torch.float64)
-        if tail.shape[1] > OTHER_CANDIDATES:
-            picks = torch.randint(tail.shape[1], (len(part), OTHER_CANDIDATES), generator=generator)
-            represented = torch.full(picks.shape, tail.shape[1] / OTHER_CANDIDATES, dtype=torch.float64)
-            weight = torch.cat([weight, represented], dim=1)
-            head = torch.cat([head, tail.gather(1, picks)], dim=1)
-        elif tail.shape[1]:
-            head, weight = best, torch.ones(best.shape, dtype=torch.float64)
-        kept = usable.gather(1, head)
-        context = stored_context(is_stored).expand(head.shape)
-        parts.append(Sample(logits.gather(1, head)[kept], truth.gather(1, head)[kept], weight[kept], context[kept]))
+        ids, weight = _choose_candidates(logits.masked_fill(~usable, -torch.inf), generator)
+        kept = usable.gather(1, ids) & (weight > 0)
+        context = stored_context(is_stored).expand(ids.shape)
+        parts.append(Sample(logits.gather(1, ids)[kept], truth.gather(1, ids)[kept], weight[kept], context[kept]))
     return Sample.concat(parts)
+
+
+def _choose_candidates(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return the likeliest ids of logits (B, N) and random other ones, and the number of ids that each represents."""
+    rows, size = logits.shape
+    if size <= BEST_CANDIDATES + OTHER_CANDIDATES:
+        return torch.arange(size).expand(rows, size), torch.ones(rows, size, dtype=torch.float64)
+    best = logits.topk(BEST_CANDIDATES, dim=1).indices
+    others = torch.randint(size, (rows, OTHER_CANDIDATES), generator=generator)
+    is_other = ~(others[:, :, None] == best[:, None, :]).any(dim=2)
+    represented = is_other.double() * (size / OTHER_CANDIDATES)
+    return torch.cat([best, others], dim=1), torch.cat([torch.ones(best.shape).double(), represented], dim=1)
 
 
 def fit_platt(sample: Sample, *, steps: int = 100) -> tuple[float, ...]:
@@ -244,15 +247,3 @@ def calibrate(scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str, gen
         if known.size(slot) > 1:
             fits[slot] = fit_platt(sample_candidates(scorer, facts, slot, known=known, generator=generator))
     return Calibration(fits)
-
-
-def calibrate_predicted(
-    scorer: Scorer, facts: Facts, *, stored: FactIndex, known: FactIndex, slots: str, generator: torch.Generator
-) -> Calibration:
-    """Fit the probabilities of predicted answers for every slot with more than one id, on facts that are not stored."""
-    fits = {}
-    for slot in slots:
-        if known.size(slot) > 1:
-            sample = sample_predicted(scorer, facts, slot, stored=stored, known=known, generator=generator)
-            fits[slot] = fit_platt(sample)
-    return Calibration(fits, among_predicted=True)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from recollect.graph.episodes import current, ends, runs
-from recollect.graph.facts import EpisodicGraph, Vocabulary, distinct, encode
+from recollect.graph.facts import EpisodicGraph, Vocabulary, encode
+from recollect.graph.runs import covered
 
 BUSIEST = 5  # labels listed per kind
 
@@ -21,29 +22,28 @@ def describe(graph: EpisodicGraph) -> dict[str, Any]:
     cells of the (s, p, o, t) tensor, `seen_once` the share of facts whose triple occurs at no other time. A run is a
     maximal block of consecutive times of one triple; `run_lengths` counts the runs of length 1, 2, ….
     """
-    facts = distinct(graph.facts.true(), graph.sizes)
-    times = len(graph.times)
+    found, times = runs(graph), len(graph.times)
+    lengths, count = found.lengths, found.count
     cells = graph.sizes["entity"] ** 2 * graph.sizes["predicate"] * times
-    _, occurrences = encode(facts, graph.sizes, "spo").unique(return_counts=True)
-    found = runs(graph)
-    lengths = found.last - found.first.t + 1
+    triples, inverse = encode(found.first, graph.sizes, "spo").unique(return_inverse=True)
+    occurrences = torch.zeros_like(triples).index_add_(0, inverse, lengths)
     return {
         "name": graph.name,
         "entities": graph.sizes["entity"],
         "predicates": graph.sizes["predicate"],
         "times": times,
-        "rows": dict(graph.rows) or {name: len(part) for name, part in graph.splits.items()},
-        "facts": {name: len(part) for name, part in graph.splits.items()},
-        "true": len(facts),
+        "rows": dict(graph.rows) or graph.counts,
+        "facts": graph.counts,
+        "true": count,
         "duplicates": graph.duplicates,
         "dropped": dict(graph.dropped),
         "grain": graph.times.grain,
         "from": graph.times.label(0),
         "to": graph.times.label(times - 1),
-        "density": len(facts) / cells,
-        "triples": len(occurrences),
-        "seen_once": int((occurrences == 1).sum()) / max(1, len(facts)),
-        "starts": len(found.first),
+        "density": count / cells,
+        "triples": len(triples),
+        "seen_once": int((occurrences == 1).sum()) / max(1, count),
+        "starts": len(found),
         "ends": len(ends(graph)),
         "current": len(current(graph).true()),
         "run_length": {
@@ -52,15 +52,15 @@ def describe(graph: EpisodicGraph) -> dict[str, Any]:
             "longest": int(lengths.max()) if len(lengths) else 0,
         },
         "run_lengths": torch.bincount(lengths).tolist()[1:] if len(lengths) else [],
-        "busiest_entities": _busiest(graph.entities, torch.cat([facts.s, facts.o])),
-        "busiest_predicates": _busiest(graph.predicates, facts.p),
-        "over_time": torch.bincount(facts.t, minlength=times).tolist(),
+        "busiest_entities": _busiest(graph.entities, torch.cat([found.first.s, found.first.o]), lengths.repeat(2)),
+        "busiest_predicates": _busiest(graph.predicates, found.first.p, lengths),
+        "over_time": covered(found, times).tolist(),
     }
 
 
-def _busiest(vocabulary: Vocabulary, ids: Tensor) -> dict[str, int]:
-    """Return the most frequent labels of ids (n,) with their counts, ties in label order."""
-    counts = torch.bincount(ids, minlength=len(vocabulary))
+def _busiest(vocabulary: Vocabulary, ids: Tensor, numbers: Tensor) -> dict[str, int]:
+    """Return the labels of ids (n,) with the largest sums of numbers (n,), ties in label order."""
+    counts = torch.bincount(ids, numbers.double(), minlength=len(vocabulary)).long()
     top = counts.argsort(descending=True, stable=True)[:BUSIEST]
     return dict(zip(vocabulary.take(top), counts[top].tolist(), strict=True))
 

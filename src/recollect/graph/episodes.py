@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,31 +18,27 @@ from recollect.graph.facts import (
     distinct,
     encode,
     merge_equal,
-    sort_facts,
+)
+from recollect.graph.runs import (
+    Runs,
+    RunSplits,
+    covered,
+    has_runs,
+    maximal_runs,
+    merge_runs,
+    split_runs,
+    with_runs,
 )
 from recollect.graph.seeds import seeded
 from recollect.graph.times import GRAINS, TimeAxis, check_limits, time_bin, within
 
 
-@dataclass(frozen=True)
-class Runs:
-    """n maximal blocks of consecutive times of one (s, p, o)."""
-
-    first: Facts  # (n,) facts: the triple of each run and its first time
-    last: Tensor  # (n,) int64: the last time of each run
-
-
 def runs(graph: EpisodicGraph) -> Runs:
-    """Return all runs of the graph's true facts, sorted by (s, p, o, first time)."""
-    facts = distinct(graph.facts.true(), graph.sizes)
-    codes = encode(facts, graph.sizes)
-    # the next code is one more at the next time of the same triple, or at time 0 of another triple
-    continues = (codes[1:] == codes[:-1] + 1) & (facts.t[1:] > 0)
-    is_first = torch.ones(len(facts), dtype=torch.bool)
-    is_first[1:] = ~continues
-    is_last = torch.ones(len(facts), dtype=torch.bool)
-    is_last[:-1] = ~continues
-    return Runs(Facts(facts.ids[is_first]), facts.t[is_last])
+    """Return all maximal runs of the graph's true facts, sorted by (s, p, o, first time)."""
+    if not has_runs(graph):
+        return maximal_runs(graph.facts, graph.sizes)
+    found = Runs.concat(split_runs(graph).values()).true()
+    return merge_runs(Runs(Facts(found.first.ids), found.last), graph.sizes)
 
 
 def starts(graph: EpisodicGraph) -> Facts:
@@ -68,18 +64,20 @@ def current(graph: EpisodicGraph) -> Facts:
 
 def rare(graph: EpisodicGraph) -> Facts:
     """Return the facts of triples that occur fewer than three times, and the starts of all runs."""
-    facts = distinct(graph.facts.true(), graph.sizes)
-    _, inverse, counts = encode(facts, graph.sizes, "spo").unique(return_inverse=True, return_counts=True)
-    infrequent = Facts(facts.ids[counts[inverse] < 3])
-    return distinct(Facts.concat([infrequent, starts(graph)]), graph.sizes)
+    found = runs(graph)
+    _, inverse = encode(found.first, graph.sizes, "spo").unique(return_inverse=True)
+    occurrences = torch.zeros(len(found), dtype=torch.int64).index_add_(0, inverse, found.lengths)
+    infrequent = found[occurrences[inverse] < 3].expand()
+    return distinct(Facts.concat([infrequent, found.first]), graph.sizes)
 
 
 def most_frequent(graph: EpisodicGraph, entities: int) -> EpisodicGraph:
     """Return the graph of the facts among its `entities` most frequent entities; ties go by label."""
     if entities < 1:
         raise UserError(f"cannot keep the {entities} most frequent entities; wanted at least 1")
-    facts = graph.facts
-    counts = torch.bincount(torch.cat([facts.s, facts.o]), minlength=len(graph.entities))
+    every = Runs.concat(split_runs(graph).values())
+    ids = torch.cat([every.first.s, every.first.o])
+    counts = torch.bincount(ids, every.lengths.repeat(2).double(), minlength=len(graph.entities))
     kept = counts.argsort(descending=True, stable=True)[:entities].sort().values
     smaller = _restrict(graph, kept, torch.arange(len(graph.predicates)))
     return replace(smaller, duplicates=0, rows={}, dropped={})
@@ -101,32 +99,39 @@ def aggregate(
     include the whole period of the new grain that they lie in. Equal facts are merged; with `counts` their weights are
     added.
     """
-    old = graph.facts.true()
+    as_runs = has_runs(graph) and not counts
+    old = Runs.concat(split_runs(graph).values()).true() if as_runs else Runs.of_points(graph.facts.true())
     new_entities, entity_group = _group(graph.entities, entities)
     new_predicates, predicate_group = _group(graph.predicates, predicates)
     axis, new_time = _coarser_axis(graph.times, grain, since, until)
-    mapped = Facts.from_columns(entity_group[old.s], predicate_group[old.p], entity_group[old.o], new_time[old.t])
+    inside = (new_time >= 0).nonzero()[:, 0]
+    part = old.between(int(inside[0]), int(inside[-1]))
+    s, p, o, t = (part.first.column(slot) for slot in SLOTS)
+    mapped = Facts.from_columns(entity_group[s], predicate_group[p], entity_group[o], new_time[t])
     kept = (mapped.ids >= 0).all(dim=1)
     if not kept.any():
         raise UserError(f"no fact of {graph.name} is left; check the groups and the dates")
-    weight = None
     if counts:
-        weight = torch.ones(len(old)) if old.weight is None else old.weight
-    facts = replace(mapped, weight=weight)[kept]
+        weight = torch.ones(len(part)) if part.first.weight is None else part.first.weight
+        mapped = replace(mapped, weight=weight)
     sizes = {"entity": len(new_entities), "predicate": len(new_predicates), "time": len(axis)}
-    merged, _ = merge_equal(facts, sizes)
-    dropped = len(old) - len(facts)
+    if as_runs:
+        merged = merge_runs(Runs(mapped, new_time[part.last])[kept], sizes)
+    else:
+        merged = Runs.of_points(merge_equal(mapped[kept], sizes)[0])
+    within_groups = part[kept].count
+    dropped = old.count - within_groups
     coarser = EpisodicGraph(
         new_entities,
         new_predicates,
         axis,
-        {"train": merged},
+        RunSplits({"train": merged}, axis.grain) if as_runs else {"train": merged.first},
         graph.name,
-        duplicates=len(facts) - len(merged),
-        rows={"train": len(old)},
+        duplicates=within_groups - merged.count,
+        rows={"train": old.count},
         dropped={"outside the groups or the dates": dropped} if dropped else {},
     )
-    return _restrict(coarser, torch.cat([merged.s, merged.o]).unique(), merged.p.unique())
+    return _restrict(coarser, torch.cat([merged.first.s, merged.first.o]).unique(), merged.first.p.unique())
 
 
 def _group(vocabulary: Vocabulary, groups: Mapping[str, str] | None) -> tuple[Vocabulary, Tensor]:
@@ -162,11 +167,12 @@ def _restrict(graph: EpisodicGraph, entities: Tensor, predicates: Tensor) -> Epi
     new_entities, entity_id = _subset(graph.entities, entities)
     new_predicates, predicate_id = _subset(graph.predicates, predicates)
     splits = {}
-    for name, part in graph.splits.items():
-        renumbered = Facts.from_columns(entity_id[part.s], predicate_id[part.p], entity_id[part.o], part.t)
+    for name, part in split_runs(graph).items():
+        s, p, o, t = (part.first.column(slot) for slot in SLOTS)
+        renumbered = Facts.from_columns(entity_id[s], predicate_id[p], entity_id[o], t)
         inside = (renumbered.ids >= 0).all(dim=1)
-        splits[name] = replace(part, ids=renumbered.ids)[inside]
-    return replace(graph, entities=new_entities, predicates=new_predicates, splits=splits)
+        splits[name] = Runs(replace(part.first, ids=renumbered.ids), part.last)[inside]
+    return replace(with_runs(graph, splits), entities=new_entities, predicates=new_predicates, rows=graph.rows)
 
 
 def _subset(vocabulary: Vocabulary, kept: Tensor) -> tuple[Vocabulary, Tensor]:
@@ -181,27 +187,34 @@ def split_randomly(
     """Split all facts at random into train, valid and test; with `entities`, those of the most frequent entities.
 
     One fact of every entity, predicate and time stays in train, so that nothing is evaluated that could not be
-    learned. With few facts the other splits may therefore be smaller than requested.
+    learned. With few facts the other splits may therefore be smaller than requested. A graph of intervals is split by
+    whole runs: one run of every entity and predicate stays in train.
     """
     _check_shares(valid, test)
     graph = graph if entities is None else most_frequent(graph, entities)
-    facts = graph.facts
-    facts = facts[torch.randperm(len(facts), generator=seeded(seed))]
-    free = (~_covering(facts, graph.sizes)).nonzero()[:, 0]
-    n_valid, n_test = int(valid * len(facts)), int(test * len(facts))
+    every = Runs.concat(split_runs(graph).values())
+    every = every[torch.randperm(len(every), generator=seeded(seed))]
+    slots = "spo" if has_runs(graph) else SLOTS
+    free = (~_covering(every.first, graph.sizes, slots)).nonzero()[:, 0]
+    n_valid, n_test = int(valid * len(every)), int(test * len(every))
     valid_rows, test_rows = free[:n_valid], free[n_valid : n_valid + n_test]
-    is_train = torch.ones(len(facts), dtype=torch.bool)
+    is_train = torch.ones(len(every), dtype=torch.bool)
     is_train[valid_rows] = False
     is_train[test_rows] = False
-    splits = {"train": facts[is_train], "valid": facts[valid_rows], "test": facts[test_rows]}
-    return graph.with_splits({name: sort_facts(part, graph.sizes) for name, part in splits.items()})
+    splits = {"train": every[is_train], "valid": every[valid_rows], "test": every[test_rows]}
+    return with_runs(graph, {name: _sorted(part, graph.sizes) for name, part in splits.items()})
 
 
-def _covering(facts: Facts, sizes: Mapping[str, int]) -> Tensor:
-    """Mark the first fact with each id of each slot: (n,) bool."""
+def _sorted(runs: Runs, sizes: Mapping[str, int]) -> Runs:
+    """Return runs sorted by (s, p, o, first time)."""
+    return runs[encode(runs.first, sizes).argsort()]
+
+
+def _covering(facts: Facts, sizes: Mapping[str, int], slots: str) -> Tensor:
+    """Mark the first fact with each id of some slots: (n,) bool."""
     position = torch.arange(len(facts))
     is_first = torch.zeros(len(facts), dtype=torch.bool)
-    for slot in SLOTS:
+    for slot in slots:
         earliest = torch.full((sizes[KINDS[slot]],), len(facts))
         earliest.scatter_reduce_(0, facts.column(slot), position, "amin")
         is_first |= earliest[facts.column(slot)] == position
@@ -209,21 +222,24 @@ def _covering(facts: Facts, sizes: Mapping[str, int]) -> Tensor:
 
 
 def split_by_time(graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1) -> EpisodicGraph:
-    """Split all facts by time: the latest into test, those before into valid. Every time is in one split only."""
+    """Split all facts by time: the latest into test, those before into valid. Every time is in one split only.
+
+    Runs are cut where a split ends.
+    """
     _check_shares(valid, test)
-    facts = graph.facts
+    every, times = Runs.concat(split_runs(graph).values()), len(graph.times)
     # share of the facts up to and including each time
-    share = torch.bincount(facts.t, minlength=len(graph.times)).cumsum(0).double() / max(1, len(facts))
+    share = covered(every, times).cumsum(0).double() / max(1, every.count)
     first_valid = int((share <= 1 - valid - test + 1e-9).sum())
     first_test = int((share <= 1 - test + 1e-9).sum())
     splits = {
-        "train": facts[facts.t < first_valid],
-        "valid": facts[(facts.t >= first_valid) & (facts.t < first_test)],
-        "test": facts[facts.t >= first_test],
+        "train": every.between(0, first_valid - 1),
+        "valid": every.between(first_valid, first_test - 1),
+        "test": every.between(first_test, times - 1),
     }
     if not len(splits["train"]):
         raise UserError("the first time alone holds more than the training share; use a finer grain or smaller shares")
-    return graph.with_splits({name: sort_facts(part, graph.sizes) for name, part in splits.items()})
+    return with_runs(graph, {name: _sorted(part, graph.sizes) for name, part in splits.items()})
 
 
 def _check_shares(valid: float, test: float) -> None:

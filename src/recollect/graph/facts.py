@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -285,6 +286,22 @@ class Vocabulary:
         return f"did you mean {' or '.join(map(repr, close))}?"
 
 
+class LazySplits(Mapping[str, Facts]):
+    """Splits whose facts are built when they are first read, from something smaller."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """Return the number of facts of each split, without building them."""
+
+    @abstractmethod
+    def describe(self, name: str) -> str:
+        """Return the size of a split in words."""
+
+    @abstractmethod
+    def columns(self, name: str) -> list[Tensor | None]:
+        """Return the tensors that a split is built from."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class EpisodicGraph:
     """Facts by split, with the vocabularies and the time axis of their ids. An unsplit graph has only `train`."""
@@ -297,11 +314,21 @@ class EpisodicGraph:
     duplicates: int = 0  # facts merged into an equal one when the graph was read
     rows: Mapping[str, int] = field(default_factory=dict)  # rows read per split, where that is known
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows that gave no fact, by reason
+    notes: tuple[str, ...] = ()  # sentences about choices that were made when the graph was read
 
     def __repr__(self) -> str:
-        splits = ", ".join(f"{name} {len(facts):,}" for name, facts in self.splits.items())
+        lazy = self.splits if isinstance(self.splits, LazySplits) else None
+        sizes_of = {name: lazy.describe(name) if lazy else f"{len(self.splits[name]):,}" for name in self.splits}
+        splits = ", ".join(f"{name} {size}" for name, size in sizes_of.items())
         sizes = f"{len(self.entities):,} entities × {len(self.predicates):,} predicates × {len(self.times):,} times"
         return f"EpisodicGraph({self.name!r}, facts: {splits or 'none'}; {sizes} ({self.times.span}))"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of facts of each split."""
+        if isinstance(self.splits, LazySplits):
+            return self.splits.counts()
+        return {name: len(facts) for name, facts in self.splits.items()}
 
     @property
     def facts(self) -> Facts:
@@ -320,10 +347,14 @@ class EpisodicGraph:
 
     def split(self, name: str) -> Facts:
         """Return the facts of one split, or raise UserError with the names of those there are."""
+        self.check_split(name)
+        return self.splits[name]
+
+    def check_split(self, name: str) -> None:
+        """Raise UserError with the names of the splits unless there is one of this name."""
         check_process()
         if name not in self.splits:
             raise UserError(f"{self.name} has no {name!r} split; it has {', '.join(self.splits)}")
-        return self.splits[name]
 
     def axis(self, slot: str) -> Vocabulary | TimeAxis:
         """Return the map between labels and ids of a slot."""
@@ -352,8 +383,16 @@ class EpisodicGraph:
         times = self.times
         axis = f"TimeAxis(grain={times.grain!r}, first={times.first}, size={times.size}, step={times.step})"
         digest.update(axis.encode())
-        for name, facts in self.splits.items():
-            digest.update(name.encode() + facts.ids.contiguous().numpy().tobytes())
-            for extra in (facts.value, facts.weight):
+        for name in self.splits:
+            ids, *extras = self._columns(name)
+            digest.update(name.encode() + (b"" if ids is None else ids.contiguous().numpy().tobytes()))
+            for extra in extras:
                 digest.update(b"\2" if extra is None or not len(extra) else extra.contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+    def _columns(self, name: str) -> list[Tensor | None]:
+        """Return the tensors that a split consists of: ids, then what is optional."""
+        if isinstance(self.splits, LazySplits):
+            return self.splits.columns(name)
+        facts = self.splits[name]
+        return [facts.ids, facts.value, facts.weight]

@@ -17,11 +17,12 @@ from torch import Tensor
 from recollect.engine import one_thread
 from recollect.graph.facts import Facts
 from recollect.history.bins import COUNT, NEAR, RUNS, SIDE, Ints
-from recollect.history.edges import CLASS, EARLIER, FUTURE_RUN, LATER, PAST_RUN, TARGET, TIME, Floats
+from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST_RUN, TARGET, TIME, Floats
 from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, slot_queries, start_kernel
 from recollect.history.history import History
 from recollect.history.reference import bin_at, loops, others_of_pair
+from recollect.history.state import is_rate
 
 PASS_COST = 16  # of an edge in NumPy, relative to compiled passes
 START = 0.01  # the kernel that passes start from: facts per cell
@@ -59,25 +60,22 @@ class CellRates:
         queries = slot_queries(edges, "p")
         queries = queries._replace(cost=PASS_COST * queries.cost)
 
-        def run(k: Floats, w: Floats, part: Ints, sums: Statistics) -> None:
+        def run(k: Floats, w: Floats, part: Ints, times: Ints, sums: Statistics) -> None:
             q, j = others_of_pair(edges.pairs, edges.mirror, part)
-            asked, rows = edges.table[part], edges.table[j]
+            asked, rows, facts = edges.table[part], edges.table[j], edges.lengths[part]
             entry = np.ravel_multi_index(
-                (
-                    asked[q, CLASS],
-                    rows[:, CLASS],
-                    bin_at(rows, history.bins.by_lag, asked[q, TIME] - max(0, ahead - 1)),
-                ),
+                (asked[q, CLASS], rows[:, CLASS], bin_at(rows, history.bins.by_lag, times[q] - max(0, ahead - 1))),
                 k.shape,
             )
             rates, popularity = k.reshape(-1)[entry], w[asked[:, CLASS], 0] / _cells(sizes)
             total = popularity + np.bincount(q, rates, minlength=len(part))
-            sums.hits.reshape(-1)[:] += np.bincount(entry, rates / total[q], minlength=k.size).astype(np.float32)
-            np.add.at(sums.weight_hits[:, 0], asked[:, CLASS], popularity / total)
+            added = facts[q] * rates / total[q]  # the time that is asked for stands for all facts of the run
+            sums.hits.reshape(-1)[:] += np.bincount(entry, added, minlength=k.size).astype(np.float32)
+            np.add.at(sums.weight_hits[:, 0], asked[:, CLASS], facts * popularity / total)
             fraction = np.float32(len(part) / max(1, len(queries.edge)))
             sums.exposure += exposure * fraction
             sums.weight_exposure += members[:, None] * fraction
-            sums.log_likelihood += float(np.log(total).sum())
+            sums.log_likelihood += float((facts * np.log(total)).sum())
 
         kernel = start_kernel(directed // 2, directed, past=ahead > 0) * np.float32(START)
         weights = np.ones((directed // 2, 1), dtype=np.float32)
@@ -93,7 +91,7 @@ class CellRates:
         kernel = tensors["kernel"]
         if kernel.shape != (directed // 2, directed, COUNT) or kernel.dtype != torch.float32:
             raise ValueError("the kernel of its cells does not have the shape of its predicates")
-        if not bool((kernel.isfinite() & (kernel >= 0)).all()):
+        if not is_rate(kernel):
             raise ValueError("the kernel of its cells is not all finite and at least 0")
         return cls(history, kernel.numpy())
 
@@ -141,11 +139,11 @@ def _total_widths(history: History) -> Floats:
     lowest, highest = history.bins.ranges
     for first in range(0, len(table), WIDTH_EDGES):
         rows = table[first : first + WIDTH_EDGES]
-        t, each = rows[:, TIME], np.arange(len(rows))
+        t, end, each = rows[:, TIME], rows[:, END], np.arange(len(rows))
         widths = np.zeros((len(rows), COUNT))
-        widths[:, 0] = 1
+        widths[:, 0] = end - t + 1
         sides = (
-            (1, PAST_RUN, np.minimum(rows[:, LATER], times - 1) - t, times - 1 - t),
+            (1, PAST_RUN, np.minimum(rows[:, LATER], times - 1) - end, times - 1 - end),
             (1 + SIDE, FUTURE_RUN, t - np.maximum(rows[:, EARLIER], 0), t),
         )
         for start, run, closest, longest in sides:  # lags 1 … closest as the closest fact, then as an older one

@@ -1,4 +1,4 @@
-"""Stored facts as directed edges, indexed by source entity and by pair of entities."""
+"""Stored facts and runs as directed edges, indexed by source entity and by pair of entities."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.graph.facts import Facts, distinct
+from recollect.graph.runs import Runs, merge_runs
 from recollect.history.bins import SIDE, Bins, Ints
 
 FAR = 2**30  # a time that no axis reaches
 MAX_CLASSES = 256  # predicates with a kernel of their own; rarer ones share the last
-TARGET, PREDICATE, CLASS, TIME, EARLIER, LATER, PAST_RUN, FUTURE_RUN = range(8)  # columns of the table of edges
+TARGET, PREDICATE, CLASS, TIME, END, EARLIER, LATER, PAST_RUN, FUTURE_RUN = range(9)  # columns of the table of edges
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """The edges (u, r, v, t) of n stored facts in both directions, sorted by (u, v, r, t).
+    """The edges (u, r, v, first, last) of n stored runs in both directions, sorted by (u, v, r, first).
 
-    Fact (s, p, o, t) gives the edges (s, p, o, t) and (o, p + P, s, t): r is a predicate or an inverse. Columns of the
-    table: target v, predicate r, its class, time t; the times of the previous and the next edge with the same
-    (u, r, v); the bins of the edge where it is the closest past one, or future one, at lag 1.
+    A fact is a run of one time. Run (s, p, o, first, last) gives the edges (s, p, o, first, last) and
+    (o, p + P, s, first, last): r is a predicate or an inverse. Columns of the table: target v, predicate r, its class,
+    first and last time; the first time of the previous edge with the same (u, r, v) and the last time of the next one;
+    the bins of the edge where it is the closest past one, or future one, at lag 1.
     """
 
     start: Ints  # (E + 1,): edges of source u are start[u] … start[u + 1] − 1
-    table: npt.NDArray[np.int32]  # (2n, 8)
+    table: npt.NDArray[np.int32]  # (2n, 9)
     predicates: int  # P
     pairs: Ints  # (2n, 2): the edges of the same (u, v) are pairs[e, 0] … pairs[e, 1] − 1
 
@@ -64,53 +66,93 @@ class Edges:
         return found
 
     @cached_property
-    def _twin_groups(self) -> Ints:
-        """The number of each edge's group, those with the same (u, r, t): (2n,)."""
-        predicate, time = self.column(PREDICATE), self.column(TIME)
-        code = (self.source * (predicate.max(initial=0) + 1) + predicate) * (time.max(initial=0) + 1) + time
-        return np.unique(code, return_inverse=True)[1].astype(np.int64)
+    def lengths(self) -> Ints:
+        """The number of times of each edge: (2n,)."""
+        return self.column(END) - self.column(TIME) + 1
 
     @cached_property
-    def twins(self) -> Ints:
-        """The number of edges with the same (u, r, t), the edge included: (2n,)."""
-        return np.bincount(self._twin_groups)[self._twin_groups]
+    def has_runs(self) -> bool:
+        """Whether an edge covers more than one time."""
+        return bool((self.lengths > 1).any())
 
     @cached_property
-    def mirror_of_twin(self) -> Ints:
-        """The mirror of the edge with the same (u, r, t) that leads from u to itself; −1 if there is none: (2n,)."""
-        found = np.full(len(self.table), -1)
+    def _by_source_and_predicate(self) -> tuple[Ints, Ints]:
+        """(u, r, first) and (u, r, last) of each edge as numbers, each sorted: (2n,), (2n,)."""
+        code = self._source_and_predicate
+        return np.sort(code + self.column(TIME)), np.sort(code + self.column(END))
+
+    @cached_property
+    def _source_and_predicate(self) -> Ints:
+        """(u, r) of each edge as a number that leaves room for a time: (2n,)."""
+        return (self.source * (2 * self.predicates) + self.column(PREDICATE)) * self._width
+
+    @cached_property
+    def _width(self) -> int:
+        return int(self.column(END).max(initial=0)) + 1
+
+    def twins(self, edges: Ints, t: Ints) -> Ints:
+        """Return the number of edges with the same (u, r) as each of `edges` that hold at time t, itself included."""
+        first, last = self._by_source_and_predicate
+        wanted = self._source_and_predicate[edges] + t
+        return np.searchsorted(first, wanted, side="right") - np.searchsorted(last, wanted)
+
+    def mirrors_of_twins(self, edges: Ints, t: Ints) -> Ints:
+        """Return the mirror of the edge with the same (u, r) that leads from u to itself at time t; −1: none."""
         loops = np.flatnonzero(self.mirror >= 0)
-        found[self._twin_groups[loops]] = self.mirror[loops]
-        return found[self._twin_groups]
+        if not len(loops):
+            return np.full(len(edges), -1)
+        code = self._source_and_predicate[loops] + self.column(TIME)[loops]
+        loops, wanted = loops[np.argsort(code)], self._source_and_predicate[edges] + t
+        found = loops[np.maximum(np.searchsorted(np.sort(code), wanted, side="right") - 1, 0)]
+        is_same = self._source_and_predicate[found] == self._source_and_predicate[edges]
+        holds = (self.column(TIME)[found] <= t) & (self.column(END)[found] >= t)
+        return np.where(is_same & holds, self.mirror[found], -1)
 
 
-def build_edges(facts: Facts, sizes: Mapping[str, int], classes: Ints, bins: Bins) -> Edges:
-    """Return the edges of the distinct true facts; `classes` (2P,) are those of predicates and inverses."""
-    facts = distinct(facts.true(), sizes)
-    s, p, o, t = (facts.column(slot).numpy() for slot in "spot")
+def build_edges(stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, bins: Bins) -> Edges:
+    """Return the edges of the true facts or runs; `classes` (2P,) are those of predicates and inverses.
+
+    Equal facts count once, and runs of one triple that overlap or follow each other are one.
+    """
+    s, p, o, t, end = _distinct_runs(stored, sizes)
     source, target = np.concatenate([s, o]), np.concatenate([o, s])
-    predicate, time = np.concatenate([p, p + sizes["predicate"]]), np.concatenate([t, t])
-    order = np.lexsort((time, predicate, target, source))
-    source, target, predicate, time = source[order], target[order], predicate[order], time[order]
+    predicate = np.concatenate([p, p + sizes["predicate"]])
+    first, last = np.concatenate([t, t]), np.concatenate([end, end])
+    order = np.lexsort((first, predicate, target, source))
+    source, target, predicate, first, last = (each[order] for each in (source, target, predicate, first, last))
     same_pair = (source[1:] == source[:-1]) & (target[1:] == target[:-1])
     same_triple = same_pair & (predicate[1:] == predicate[:-1])
-    earlier, later = np.full(len(time), -FAR), np.full(len(time), FAR)
-    earlier[1:][same_triple] = time[:-1][same_triple]
-    later[:-1][same_triple] = time[1:][same_triple]
-    before, after = _run_lengths(earlier == time - 1, later == time + 1)
+    earlier, later = np.full(len(first), -FAR), np.full(len(first), FAR)
+    earlier[1:][same_triple] = first[:-1][same_triple]
+    later[:-1][same_triple] = last[1:][same_triple]
+    continues = same_triple & (first[1:] == last[:-1] + 1)
+    before, after = _run_lengths(first, last, continues)
     past_run, future_run = 1 + bins.run[before], 1 + SIDE + bins.run[after]
-    columns = [target, predicate, classes[predicate], time, earlier, later, past_run, future_run]
+    columns = [target, predicate, classes[predicate], first, last, earlier, later, past_run, future_run]
     start = np.searchsorted(source, np.arange(sizes["entity"] + 1))
     table = np.stack(columns, axis=1).astype(np.int32)
-    return Edges(start, table, sizes["predicate"], _block_bounds(same_pair, len(time)))
+    return Edges(start, table, sizes["predicate"], _block_bounds(same_pair, len(first)))
 
 
-def _run_lengths(follows: npt.NDArray[np.bool_], precedes: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return the number of consecutive times up to each edge, and from each edge on, itself included: (n,) each."""
-    position = np.arange(len(follows))
-    first = np.maximum.accumulate(np.where(follows, 0, position))
-    last = np.minimum.accumulate(np.where(precedes, len(position), position)[::-1])[::-1]
-    return position - first + 1, last - position + 1
+def _distinct_runs(stored: Facts | Runs, sizes: Mapping[str, int]) -> list[Ints]:
+    """Return the columns s, p, o, first and last time of the distinct true facts or disjoint true runs."""
+    if isinstance(stored, Runs):
+        true = stored.true()
+        runs = merge_runs(Runs(Facts(true.first.ids), true.last), sizes)
+    else:
+        runs = Runs.of_points(distinct(stored.true(), sizes))
+    return [*(runs.first.column(slot).numpy() for slot in "spot"), runs.last.numpy()]
+
+
+def _run_lengths(first: Ints, last: Ints, continues: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the number of consecutive times up to the end of each edge, and from its start on: (n,), (n,).
+
+    `continues` says of all edges but the first whether they follow the one before without a gap.
+    """
+    position = np.arange(len(first))
+    begins = np.maximum.accumulate(np.where(np.append(False, continues)[: len(first)], 0, position))
+    ends = np.minimum.accumulate(np.where(np.append(continues, False)[: len(first)], len(first), position)[::-1])[::-1]
+    return last - first[begins] + 1, last[ends] - first + 1
 
 
 def _block_bounds(continues: npt.NDArray[np.bool_], count: int) -> Ints:
@@ -123,9 +165,11 @@ def _block_bounds(continues: npt.NDArray[np.bool_], count: int) -> Ints:
     return np.stack([np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)], axis=1)
 
 
-def predicate_classes(facts: Facts, predicates: int) -> Ints:
+def predicate_classes(stored: Facts | Runs, predicates: int) -> Ints:
     """Return the class of every predicate and inverse, (2P,): the most frequent ones have their own, the rest share."""
-    counts = np.bincount(facts.true().p.numpy(), minlength=predicates)
+    true = stored.true()
+    facts = true.first if isinstance(true, Runs) else true
+    counts = np.bincount(facts.p.numpy(), minlength=predicates)
     rank = np.empty(predicates, dtype=np.int64)
     rank[np.argsort(-counts, kind="stable")] = np.arange(predicates)
     classes = np.minimum(rank, MAX_CLASSES - 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recollect.graph.facts import Facts
 from recollect.history.bins import Bins
-from recollect.history.edges import CLASS, PREDICATE, TIME, Edges, Floats
+from recollect.history.edges import CLASS, END, PREDICATE, TIME, Edges, Floats
 from recollect.history.reference import bin_at
 
 
@@ -23,7 +23,7 @@ class Evidence:
     the closest on its side nor in the run that reaches the step next to t.
     """
 
-    facts: Facts  # n stored facts, largest share first
+    facts: Facts  # n stored facts, or the facts of stored runs that are closest to t, largest share first
     shares: Tensor  # (n,) float64, all positive
     popularity: float
     rate: float  # λ
@@ -36,7 +36,7 @@ def find_evidence(
     u, r, v, t = query
     first, last = edges.pair_ranges(np.array([u]), np.array([v]))
     rows = edges.table[first[0] : last[0]].astype(np.int64)
-    predicate, time = rows[:, PREDICATE], rows[:, TIME]
+    predicate, time = rows[:, PREDICATE], np.clip(t, rows[:, TIME], rows[:, END])
     inverse = (r + edges.predicates) % (2 * edges.predicates) if u == v else r
     is_answer = (time == t) & ((predicate == r) | (predicate == inverse))
     added = np.where(is_answer, 0, kernel[rows[:, CLASS], bin_at(rows, bins.by_lag, np.array(t))])

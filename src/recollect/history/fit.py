@@ -1,8 +1,9 @@
 """Fit kernels by minorise-maximise: conditional likelihood of each stored fact's answer, that fact left out.
 
-A query is a stored fact with one slot asked for, in the store without that fact. With Z = Σ λ over the candidates (each
-column of shares counts as 1), hits[c] = Σ k[c]/λ(answer) over the evidence for the answer, and exposure[c] = Σ 1/Z over
-the evidence for any candidate, a pass is
+A query is a stored fact with one slot asked for, in the store without that fact. A stored run is asked for at one time,
+another in each pass, in the store without that run. With Z = Σ λ over the candidates (each column of shares counts as
+1), hits[c] = Σ k[c]/λ(answer) over the evidence for the answer, and exposure[c] = Σ 1/Z over the evidence for any
+candidate, a pass is
 
     k[c] ← (α + hits[c]) / (α / prior[c] + exposure[c])        (a step RELAXATION times as long on the log scale)
 
@@ -23,7 +24,7 @@ from recollect.history import bins as binning
 from recollect.history.bins import Bins, Ints
 from recollect.history.edges import PREDICATE, TIME, Edges, Floats
 from recollect.history.reference import blocks, loops
-from recollect.history.shares import left_out_shares
+from recollect.history.shares import LeftOutShares
 
 PASSES = 12
 RELAXATION = 1.8  # exponent of the multiplicative update: between 1 and 2 it converges in fewer passes
@@ -63,7 +64,8 @@ class Statistics:
         self.log_likelihood = keep * self.log_likelihood + factor * other.log_likelihood
 
 
-Pass = Callable[[Floats, Floats, Ints, Statistics], None]  # adds the sums of queries, given kernel and weights
+# adds the sums of queries, edges (n,) at times (n,), given kernel and weights
+Pass = Callable[[Floats, Floats, Ints, Ints, Statistics], None]
 
 
 class Queries(NamedTuple):
@@ -72,46 +74,67 @@ class Queries(NamedTuple):
     edge: Ints  # (n,)
     group: Ints  # (n,): 0, 1, 2, …, ascending
     cost: Ints  # (n,): edges visited for the query
+    first: Ints  # (n,): the first time of the edge
+    length: Ints  # (n,): the number of its times
+
+    def sample(self, share: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Return a share of the edges, by whole groups, and one time of each: (m,), (m,)."""
+        edge, time, length = self.edge, self.first, self.length
+        if share < 1.0:
+            groups = int(self.group.max(initial=-1)) + 1
+            chosen = (rng.random(groups) < share)[self.group]
+            edge, time, length = edge[chosen], time[chosen], length[chosen]
+        if length.max(initial=1) > 1:
+            time = time + (rng.random(len(time)) * length).astype(np.int64)
+        return edge, time
 
 
 def slot_queries(edges: Edges, slot: str) -> Queries:
-    """Return the queries of an asked slot: all edges by (source, time) for `o`, one edge of each fact for others."""
+    """Return the queries of an asked slot: all edges by (source, time) for `o`, one edge of each run for others."""
     of_pair = np.diff(edges.pairs)[:, 0]
-    if slot != "o":
+    if slot == "o":
+        queries = np.lexsort((edges.column(TIME), edges.source))
+    else:
         queries = np.flatnonzero(edges.column(PREDICATE) < edges.predicates)
-        return Queries(queries, np.arange(len(queries)), of_pair[queries] * (TIME_COST if slot == "t" else 1))
-    queries = np.lexsort((edges.column(TIME), edges.source))
-    source, time = edges.source[queries], edges.column(TIME)[queries]
-    is_first = np.append(True, (np.diff(source) != 0) | (np.diff(time) != 0))[: len(queries)]
+    first, length = edges.column(TIME)[queries], edges.lengths[queries]
+    if slot != "o":
+        cost = of_pair[queries] * (TIME_COST if slot == "t" else 1)
+        return Queries(queries, np.arange(len(queries)), cost, first, length)
+    source = edges.source[queries]
+    is_first = np.append(True, (np.diff(source) != 0) | (np.diff(first) != 0))[: len(queries)]
+    if edges.has_runs:
+        is_first[:] = True  # each is asked for at a time of its own
     of_source = np.diff(edges.start)[source]  # counted once for a group
-    return Queries(queries, np.cumsum(is_first) - 1, of_pair[queries] + np.where(is_first, of_source, 0))
+    cost = of_pair[queries] + np.where(is_first, of_source, 0)
+    return Queries(queries, np.cumsum(is_first) - 1, cost, first, length)
 
 
 def fitting_pass(
     edges: Edges, bins: Bins, sizes: Mapping[str, int], classes: Ints, slot: str, *, past: bool = False
 ) -> Pass:
     """Return the function that adds the sums of queries for a slot."""
-    shares = left_out_shares(edges, slot, sizes, past=past)
+    shares = LeftOutShares(edges, slot, sizes, past=past)
     members = np.bincount(classes[: sizes["predicate"]]).astype(np.float32)  # predicates per class
 
-    def entity_pass(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+    def entity_pass(k: Floats, w: Floats, queries: Ints, times: Ints, sums: Statistics) -> None:
         sums.log_likelihood += loops().entity_pass(
-            edges.start, edges.table, bins.by_lag, edges.pairs, edges.mirror_of_twin, edges.twins, k, w, shares,
-            queries, edges.source[queries], *sums.arrays,
+            edges.start, edges.table, bins.by_lag, edges.pairs, edges.mirrors_of_twins(queries, times),
+            edges.twins(queries, times), k, w, shares.of(queries, times), queries, edges.source[queries], times,
+            *sums.arrays,
         )  # fmt: skip
 
-    def predicate_pass(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+    def predicate_pass(k: Floats, w: Floats, queries: Ints, times: Ints, sums: Statistics) -> None:
         of_any, columns = np.zeros_like(k[0]), np.tensordot(members, k, axes=1)
         sums.log_likelihood += loops().predicate_pass(
-            edges.table, bins.by_lag, edges.pairs, edges.mirror, classes, k, columns, w, shares, queries, of_any,
-            *sums.arrays,
+            edges.table, bins.by_lag, edges.pairs, edges.mirror, classes, k, columns, w, shares.of(queries, times),
+            queries, times, of_any, *sums.arrays,
         )  # fmt: skip
         sums.exposure += members[:, None, None] * of_any
 
-    def time_pass(k: Floats, w: Floats, queries: Ints, sums: Statistics) -> None:
+    def time_pass(k: Floats, w: Floats, queries: Ints, times: Ints, sums: Statistics) -> None:
         sums.log_likelihood += loops().time_pass(
-            edges.table, bins.by_lag, bins.run, bins.ranges, edges.pairs, edges.mirror, sizes["time"], k, w, shares,
-            queries, *sums.arrays,
+            edges.table, bins.by_lag, bins.run, bins.ranges, edges.pairs, edges.mirror, sizes["time"], k, w,
+            shares.of(queries, times), queries, times, *sums.arrays,
         )  # fmt: skip
 
     return {"o": entity_pass, "p": predicate_pass, "t": time_pass}[slot]
@@ -132,13 +155,11 @@ def fit_kernel(
     A bin whose kernel starts at 0 stays 0.
     """
     total = int(queries.cost.sum())
-    groups = int(queries.group.max(initial=-1)) + 1
     share = min(1.0, PASS_EDGES / max(1, total))
     average = Statistics.zeros(kernel, weights)
     allowed = kernel > 0
     for number in range(PASSES):
-        sample = queries.edge if share == 1.0 else queries.edge[(rng.random(groups) < share)[queries.group]]
-        sums = _run_pass(run, kernel, weights, sample, int(total * share))
+        sums = _run_pass(run, kernel, weights, *queries.sample(share, rng), int(total * share))
         step = 1.0 if share == 1.0 else (number + 1) ** -0.6
         average.add_(sums, factor=step / share, keep=1 - step)
         prior = _prior(average, kinds)
@@ -151,14 +172,14 @@ def fit_kernel(
     return kernel, weights
 
 
-def _run_pass(run: Pass, kernel: Floats, weights: Floats, queries: Ints, work: int) -> Statistics:
+def _run_pass(run: Pass, kernel: Floats, weights: Floats, queries: Ints, times: Ints, work: int) -> Statistics:
     """Return the sums over all queries; threads sum ranges of their own, which are added in order."""
     parts: dict[int, Statistics] = {}
 
     def body(first: int, last: int) -> None:
         parts[first] = Statistics.zeros(kernel, weights)
         for part in blocks(first, last):
-            run(kernel, weights, queries[part], parts[first])
+            run(kernel, weights, queries[part], times[part], parts[first])
 
     parallel_for(body, len(queries), 16 * work)
     first, *others = sorted(parts)

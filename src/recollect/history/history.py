@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recollect.engine import one_thread, parallel_for
 from recollect.graph.facts import KINDS, Facts
+from recollect.graph.runs import Runs
 from recollect.history.bins import Ints, lag_bins
 from recollect.history.edges import Floats, build_edges, predicate_classes
 from recollect.history.evidence import Evidence, find_evidence
@@ -41,7 +42,7 @@ class History:
 
     def __init__(
         self,
-        facts: Facts,
+        facts: Facts | Runs,
         sizes: Mapping[str, int],
         classes: Ints,
         kernels: Mapping[str, Floats],
@@ -49,6 +50,8 @@ class History:
     ) -> None:
         self.sizes, self.classes, self.kernels, self.weights = dict(sizes), classes, dict(kernels), dict(weights)
         self.past = {slot: reads_only_past(kernel) for slot, kernel in self.kernels.items()}
+        if any(self.past.values()) and isinstance(facts, Runs):
+            facts = facts.expand("what the past is read from")
         self.facts, self.bins = facts.true(), lag_bins(sizes["time"])
         self.edges = build_edges(self.facts, sizes, classes, self.bins)
         self.popularity = Popularity(self.edges, sizes)
@@ -56,7 +59,7 @@ class History:
     @classmethod
     def fit(
         cls,
-        facts: Facts,
+        facts: Facts | Runs,
         sizes: Mapping[str, int],
         *,
         asked: str = ASKED,
@@ -64,7 +67,12 @@ class History:
         seed: int = 0,
         progress: Callable[[float], None] = lambda share: None,
     ) -> History:
-        """Fit the kernels of the asked slots to facts; with `past`, only by what was stored before each."""
+        """Fit the kernels of the asked slots to facts; with `past`, only by what was stored before each.
+
+        Runs are read as they are. With `past` they are expanded: a part of a run is before the time, a part is not.
+        """
+        if past and isinstance(facts, Runs):
+            facts = facts.expand("what the past is read from")
         history = cls(facts, sizes, predicate_classes(facts, sizes["predicate"]), {}, {})
         for number, slot in enumerate(asked):
 
@@ -76,7 +84,7 @@ class History:
             history.kernels[slot], history.weights[slot], history.past[slot] = *fitted, past
         return history
 
-    def with_facts(self, facts: Facts, sizes: Mapping[str, int] | None = None) -> History:
+    def with_facts(self, facts: Facts | Runs, sizes: Mapping[str, int] | None = None) -> History:
         """Return the same kernels over another store."""
         return History(facts, sizes or self.sizes, self.classes, self.kernels, self.weights)
 
@@ -88,7 +96,7 @@ class History:
         return other
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], facts: Facts, sizes: Mapping[str, int]) -> History:
+    def from_tensors(cls, tensors: Mapping[str, Tensor], facts: Facts | Runs, sizes: Mapping[str, int]) -> History:
         """Return the history that `tensors` came from, over a store; raise ValueError if they do not fit it."""
         check_ids(facts, sizes)
         return cls(facts, sizes, *read_tensors(tensors, sizes))

@@ -1,8 +1,8 @@
 """Compiled loops over edges: plain numba; `reference` defines the same quantities in NumPy.
 
 A kernel table is k (A, C, COUNT): by class of the asked predicate, class of the edge's predicate, and bin. `hits` and
-`exposure` have its shape. Edges are rows of one table (2n, 8), a cache line for two: see `edges.Column`. Loops over
-queries take a range [first, last) so that threads can share them.
+`exposure` have its shape. Edges are rows of one table (2n, 9): see `edges.Edges`. An edge is a run of times, TIME to
+END, and at lag 0 from each of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 
 from recollect.engine.kernels import kernel
 from recollect.history.bins import NEAR, RUNS, SIDE
-from recollect.history.edges import CLASS, EARLIER, FUTURE_RUN, LATER, PAST_RUN, PREDICATE, TARGET, TIME
+from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST_RUN, PREDICATE, TARGET, TIME
 
 Array = npt.NDArray[Any]
 FIRST_NEAR, FIRST_OLDER, FIRST_FUTURE = 1 + len(RUNS), 1 + len(RUNS) + len(NEAR), 1 + SIDE
@@ -24,7 +24,7 @@ FIRST_NEAR, FIRST_OLDER, FIRST_FUTURE = 1 + len(RUNS), 1 + len(RUNS) + len(NEAR)
 @njit(inline="always")
 def bin_at(edges: Any, bins: Any, j: int, t: int) -> Any:
     """Return the bin of edge j as seen from time t."""
-    lag, limit = t - edges[j, TIME], bins.shape[1] // 2
+    lag, limit = max(t - edges[j, END], 0) + min(t - edges[j, TIME], 0), bins.shape[1] // 2
     is_closest = edges[j, LATER] >= t if lag > 0 else edges[j, EARLIER] <= t
     if is_closest and lag == 1:
         found = edges[j, PAST_RUN]
@@ -35,12 +35,18 @@ def bin_at(edges: Any, bins: Any, j: int, t: int) -> Any:
     return np.uint64(found)
 
 
+@njit(inline="always")
+def holds_at(edges: Any, j: int, t: int) -> Any:
+    """Return whether edge j covers time t."""
+    return edges[j, TIME] <= t and t <= edges[j, END]
+
+
 @kernel
 def score_entities(
     start: Array, edges: Array, bins: Array, k: Array, u: Array, r: Array, inverse: Array, asked: Array, t: Array,
     out: Array,
 ) -> None:  # fmt: skip
-    """out[n, v] += Σ_j k[asked, c_j, bin_j] over the edges (u, r_j, v, t_j) of query n, but for (u, r, v, t) itself.
+    """out[n, v] += Σ_j k[asked, c_j, bin_j] over the edges (u, r_j, v) of query n, but for that of (u, r, v, t) itself.
 
     `inverse` (n,) is the inverse of r: a stored (u, r, u, t) is also there as its own inverse.
     """
@@ -48,7 +54,7 @@ def score_entities(
         a = np.uint64(asked[n])
         for j in range(start[u[n]], start[u[n] + 1]):
             mirrored = edges[j, TARGET] == u[n] and edges[j, PREDICATE] == inverse[n]
-            if edges[j, TIME] != t[n] or not (edges[j, PREDICATE] == r[n] or mirrored):
+            if not holds_at(edges, j, t[n]) or not (edges[j, PREDICATE] == r[n] or mirrored):
                 out[n, np.uint64(edges[j, TARGET])] += k[a, np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t[n])]
 
 
@@ -63,7 +69,7 @@ def score_predicates(
     for n in range(len(t)):
         for j in range(first[n], last[n]):
             c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t[n])
-            itself = edges[j, PREDICATE] if edges[j, TIME] == t[n] else -1
+            itself = edges[j, PREDICATE] if holds_at(edges, j, t[n]) else -1
             if is_loop[n] and itself >= out.shape[1]:
                 itself -= out.shape[1]
             for p in range(out.shape[1]):
@@ -84,23 +90,22 @@ def score_times(
         for j in range(first[n], last[n]):
             c = np.uint64(edges[j, CLASS])
             is_asked = edges[j, PREDICATE] == p[n] or edges[j, PREDICATE] == inverse[n]
-            itself = edges[j, TIME] if is_asked else -1
             for t in range(out.shape[1]):
-                if t != itself:
+                if not is_asked or not holds_at(edges, j, t):
                     out[n, t] += k[a, c, bin_at(edges, bins, j, t)]
 
 
 @kernel
 def entity_pass(
     start: Array, edges: Array, bins: Array, pairs: Array, mirror: Array, twins: Array, k: Array, weights: Array,
-    shares: Array, queries: Array, sources: Array, hits: Array, exposure: Array, weight_hits: Array,
+    shares: Array, queries: Array, sources: Array, at: Array, hits: Array, exposure: Array, weight_hits: Array,
     weight_exposure: Array,
 ) -> float:  # fmt: skip
-    """Add the hits and exposures of queries, which are edges sorted by (source, time); return Σ log λ/Z.
+    """Add the hits and exposures of queries, edges at times `at`, sorted by (source, time); return Σ log λ/Z.
 
     The edges of a source are counted by class and bin once for all queries of one time. Edges with the asked predicate
-    at lag 0, twins[e] of them, are stored answers and say nothing. Nor does mirror[e], the inverse of one of them that
-    leads from the source to itself.
+    at lag 0, twins[q] of them, are stored answers and say nothing. Nor does mirror[q], the inverse of one of them that
+    leads from the source to itself. Both, and the shares, are by query.
     """
     total, classes, width = 0.0, k.shape[1], k.shape[2]
     slot_of, class_of = np.full(classes, -1), np.empty(classes, np.uint64)
@@ -108,7 +113,7 @@ def entity_pass(
     used, previous_source, previous_time = 0, -1, -1
     for q in range(len(queries)):
         e, u = queries[q], sources[q]
-        t, a = edges[e, TIME], np.uint64(edges[e, CLASS])
+        t, a = at[q], np.uint64(edges[e, CLASS])
         if u != previous_source or t != previous_time:
             for i in range(used):
                 slot_of[class_of[i]] = -1
@@ -122,9 +127,9 @@ def entity_pass(
                     used += 1
                 counts[np.uint64(slot_of[c]), bin_at(edges, bins, j, t)] += 1
         own = np.uint64(slot_of[a])
-        counts[own, 0] -= twins[e]
-        if mirror[e] >= 0:
-            counts[np.uint64(slot_of[edges[mirror[e], CLASS]]), 0] -= 1
+        counts[own, 0] -= twins[q]
+        if mirror[q] >= 0:
+            counts[np.uint64(slot_of[edges[mirror[q], CLASS]]), 0] -= 1
         norm = rate = np.float32(0)
         for i in range(used):
             c = class_of[i]
@@ -132,9 +137,9 @@ def entity_pass(
                 norm += k[a, c, b] * counts[i, b]
         for w in range(weights.shape[1]):
             norm += weights[a, w]
-            rate += weights[a, w] * shares[e, w]
+            rate += weights[a, w] * shares[q, w]
         for j in range(pairs[e, 0], pairs[e, 1]):
-            if j != e and j != mirror[e]:
+            if j != e and j != mirror[q]:
                 rate += k[a, np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)]
         by_norm, by_rate = np.float32(1) / norm, np.float32(1) / rate
         for i in range(used):
@@ -142,26 +147,26 @@ def entity_pass(
             for b in range(width):
                 exposure[a, c, b] += counts[i, b] * by_norm
         for j in range(pairs[e, 0], pairs[e, 1]):
-            if j != e and j != mirror[e]:
+            if j != e and j != mirror[q]:
                 c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)
                 hits[a, c, b] += k[a, c, b] * by_rate
         for w in range(weights.shape[1]):
             weight_exposure[a, w] += by_norm
-            weight_hits[a, w] += weights[a, w] * shares[e, w] * by_rate
+            weight_hits[a, w] += weights[a, w] * shares[q, w] * by_rate
         total += np.log(rate * by_norm)
-        counts[own, 0] += twins[e]
-        if mirror[e] >= 0:
-            counts[np.uint64(slot_of[edges[mirror[e], CLASS]]), 0] += 1
+        counts[own, 0] += twins[q]
+        if mirror[q] >= 0:
+            counts[np.uint64(slot_of[edges[mirror[q], CLASS]]), 0] += 1
     return total
 
 
 @kernel
 def predicate_pass(
     edges: Array, bins: Array, pairs: Array, mirror: Array, classes: Array, k: Array, column_sums: Array,
-    weights: Array, shares: Array, queries: Array, of_any: Array, hits: Array, exposure: Array, weight_hits: Array,
-    weight_exposure: Array,
+    weights: Array, shares: Array, queries: Array, at: Array, of_any: Array, hits: Array, exposure: Array,
+    weight_hits: Array, weight_exposure: Array,
 ) -> float:  # fmt: skip
-    """Add the hits and exposures of queries, edges whose predicate is asked for.
+    """Add the hits and exposures of queries, edges whose predicate is asked for at times `at`; shares are by query.
 
     The exposure of all predicates alike is added to `of_any` (C, COUNT). An edge at lag 0 is a stored answer that says
     nothing about itself, which is subtracted from `exposure`.
@@ -169,11 +174,11 @@ def predicate_pass(
     total, predicates = 0.0, len(classes) // 2
     for q in range(len(queries)):
         e = queries[q]
-        t, a = edges[e, TIME], np.uint64(edges[e, CLASS])
+        t, a = at[q], np.uint64(edges[e, CLASS])
         norm = rate = np.float32(0)
         for w in range(weights.shape[1]):
             norm += weights[0, w]
-            rate += weights[0, w] * shares[e, w]
+            rate += weights[0, w] * shares[q, w]
         for j in range(pairs[e, 0], pairs[e, 1]):
             if j != e and j != mirror[e]:
                 c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, j, t)
@@ -191,7 +196,7 @@ def predicate_pass(
                 hits[a, c, b] += k[a, c, b] * by_rate
         for w in range(weights.shape[1]):
             weight_exposure[0, w] += by_norm
-            weight_hits[0, w] += weights[0, w] * shares[e, w] * by_rate
+            weight_hits[0, w] += weights[0, w] * shares[q, w] * by_rate
         total += np.log(rate * by_norm)
     return total
 
@@ -211,21 +216,21 @@ def bin_widths(edges: Array, runs: Array, ranges: Array, j: int, removed: int, t
     """
     for b in range(len(width)):
         width[b] = 0
-    t, earlier, later = edges[j, TIME], edges[j, EARLIER], edges[j, LATER]
+    t, end, earlier, later = edges[j, TIME], edges[j, END], edges[j, EARLIER], edges[j, LATER]
     past_run, future_run = edges[j, PAST_RUN], edges[j, FUTURE_RUN]
     gap = edges[removed, TIME] - t
     if edges[j, PREDICATE] == edges[removed, PREDICATE]:
-        if later == t + gap:
+        if removed == j + 1:
             later = edges[removed, LATER]
-        if earlier == t + gap:
+        if removed == j - 1:
             earlier = edges[removed, EARLIER]
         if removed - j == gap and gap < 0:  # one run from the removed edge to j
             past_run = 1 + runs[-gap]
         if removed - j == gap and gap > 0:
             future_run = FIRST_FUTURE + runs[gap]
     else:
-        width[0] = 1  # with the same predicate, the fact at lag 0 would be the stored one itself
-    closest, longest = min(later, times - 1) - t, times - 1 - t
+        width[0] = end - t + 1  # with the same predicate, what holds at lag 0 would be the stored answer itself
+    closest, longest = min(later, times - 1) - end, times - 1 - end
     width[past_run] += closest >= 1
     add_widths(width, ranges, FIRST_NEAR, FIRST_OLDER, 2, closest)
     add_widths(width, ranges, FIRST_OLDER, FIRST_FUTURE, max(2, closest + 1), longest)
@@ -238,20 +243,23 @@ def bin_widths(edges: Array, runs: Array, ranges: Array, j: int, removed: int, t
 @kernel
 def time_pass(
     edges: Array, bins: Array, runs: Array, ranges: Array, pairs: Array, mirror: Array, times: int, k: Array,
-    weights: Array, shares: Array, queries: Array, hits: Array, exposure: Array, weight_hits: Array,
+    weights: Array, shares: Array, queries: Array, at: Array, hits: Array, exposure: Array, weight_hits: Array,
     weight_exposure: Array,
 ) -> float:  # fmt: skip
-    """Add the hits and exposures of queries, edges whose time is asked for and which are removed meanwhile."""
+    """Add the hits and exposures of queries, edges whose time is asked for and which are removed meanwhile.
+
+    The answer is a time `at` of the edge; shares are by query.
+    """
     total = 0.0
     width = np.empty(k.shape[2], np.float32)
     for q in range(len(queries)):
         e = queries[q]
-        t, a = edges[e, TIME], np.uint64(edges[e, CLASS])
+        t, a = at[q], np.uint64(edges[e, CLASS])
         inverse = edges[mirror[e], PREDICATE] if mirror[e] >= 0 else -1
         norm = rate = np.float32(0)
         for w in range(weights.shape[1]):
             norm += weights[a, w]
-            rate += weights[a, w] * shares[e, w]
+            rate += weights[a, w] * shares[q, w]
         for j in range(pairs[e, 0], pairs[e, 1]):
             if j != e and j != mirror[e]:
                 c = np.uint64(edges[j, CLASS])
@@ -272,6 +280,6 @@ def time_pass(
                 hits[a, c, b] += k[a, c, b] * by_rate
         for w in range(weights.shape[1]):
             weight_exposure[a, w] += by_norm
-            weight_hits[a, w] += weights[a, w] * shares[e, w] * by_rate
+            weight_hits[a, w] += weights[a, w] * shares[q, w] * by_rate
         total += np.log(rate * by_norm)
     return total

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from recollect.engine import compiled
 from recollect.history.bins import SIDE
-from recollect.history.edges import CLASS, EARLIER, FUTURE_RUN, LATER, PAST_RUN, PREDICATE, TARGET, TIME
+from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST_RUN, PREDICATE, TARGET, TIME
 
 Array = npt.NDArray[Any]
 Entries = tuple[Array, Array, Array]
@@ -47,13 +47,18 @@ def expand(first: Array, last: Array) -> tuple[Array, Array]:
 
 
 def bin_at(edges: Array, bins: Array, t: Array) -> Array:
-    """Return the bins of edges (…, 8) as seen from times t, which broadcast with them."""
+    """Return the bins of edges (…, 9) as seen from times t, which broadcast with them."""
     limit = bins.shape[1] // 2
-    lag = t - edges[..., TIME]
+    lag = np.maximum(t - edges[..., END], 0) + np.minimum(t - edges[..., TIME], 0)
     is_closest = np.where(lag > 0, edges[..., LATER] >= t, edges[..., EARLIER] <= t)
     found = bins[is_closest.astype(int), np.clip(lag, -limit, limit) + limit]
     found = np.where(lag == 1, edges[..., PAST_RUN], found)
     return np.where(lag == -1, edges[..., FUTURE_RUN], found)
+
+
+def holds_at(edges: Array, t: Array) -> Array:
+    """Return whether edges (…, 9) cover times t, which broadcast with them."""
+    return (edges[..., TIME] <= t) & (t <= edges[..., END])
 
 
 def score_entities(
@@ -63,7 +68,7 @@ def score_entities(
     q, j = expand(start[u], start[u + 1])
     rows = edges[j]
     mirrored = (rows[:, TARGET] == u[q]) & (rows[:, PREDICATE] == inverse[q])
-    is_answer = (rows[:, TIME] == t[q]) & ((rows[:, PREDICATE] == r[q]) | mirrored)
+    is_answer = holds_at(rows, t[q]) & ((rows[:, PREDICATE] == r[q]) | mirrored)
     rates = k[asked[q], rows[:, CLASS], bin_at(rows, bins, t[q])]
     np.add.at(out, (q, rows[:, TARGET]), np.where(is_answer, 0, rates))
 
@@ -82,39 +87,39 @@ def score_times(
     q, j = expand(first, last)
     rows, times = edges[j], np.arange(out.shape[1])
     is_asked = (rows[:, PREDICATE] == p[q]) | (rows[:, PREDICATE] == inverse[q])
-    is_answer = is_asked[:, None] & (rows[:, TIME, None] == times)
+    is_answer = is_asked[:, None] & holds_at(rows[:, None], times)
     rates = k[asked[q][:, None], rows[:, CLASS, None], bin_at(rows[:, None], bins, times)]
     np.add.at(out, q, np.where(is_answer, 0, rates))
 
 
 def entity_pass(
     start: Array, edges: Array, bins: Array, pairs: Array, mirror: Array, twins: Array, k: Array, weights: Array,
-    shares: Array, queries: Array, sources: Array, *sums: Array,
+    shares: Array, queries: Array, sources: Array, at: Array, *sums: Array,
 ) -> float:  # fmt: skip
     q, j = expand(start[sources], start[sources + 1])
     asked, rows = edges[queries], edges[j]
-    is_twin = (rows[:, PREDICATE] == asked[q, PREDICATE]) & (rows[:, TIME] == asked[q, TIME])
-    said = ~is_twin & (j != mirror[queries][q])
-    entries = asked[q, CLASS], rows[:, CLASS], bin_at(rows, bins, asked[q, TIME])
+    is_twin = (rows[:, PREDICATE] == asked[q, PREDICATE]) & holds_at(rows, at[q])
+    said = ~is_twin & (j != mirror[q])
+    entries = asked[q, CLASS], rows[:, CLASS], bin_at(rows, bins, at[q])
     for_answer = said & (rows[:, TARGET] == asked[q, TARGET])
-    return _add_sums(k, weights, asked[:, CLASS], shares[queries], q, entries, said, for_answer, sums)
+    return _add_sums(k, weights, asked[:, CLASS], shares, q, entries, said, for_answer, sums)
 
 
 def predicate_pass(
     edges: Array, bins: Array, pairs: Array, mirror: Array, classes: Array, k: Array, column_sums: Array,
-    weights: Array, shares: Array, queries: Array, of_any: Array, *sums: Array,
+    weights: Array, shares: Array, queries: Array, at: Array, of_any: Array, *sums: Array,
 ) -> float:  # fmt: skip
     q, j = others_of_pair(pairs, mirror, queries)
     asked, candidates = edges[queries], np.arange(len(classes) // 2)
-    entries, is_answer = _predicate_rows(edges[j], bins, classes, asked[q, TIME], mirror[queries][q] >= 0)
+    entries, is_answer = _predicate_rows(edges[j], bins, classes, at[q], mirror[queries][q] >= 0)
     for_answer = candidates == asked[q, PREDICATE, None]
     only_row = np.zeros(len(queries), dtype=int)
-    return _add_sums(k, weights, only_row, shares[queries], q, entries, ~is_answer, for_answer, sums)
+    return _add_sums(k, weights, only_row, shares, q, entries, ~is_answer, for_answer, sums)
 
 
 def time_pass(
     edges: Array, bins: Array, runs: Array, ranges: Array, pairs: Array, mirror: Array, times: int, k: Array,
-    weights: Array, shares: Array, queries: Array, *sums: Array,
+    weights: Array, shares: Array, queries: Array, at: Array, *sums: Array,
 ) -> float:  # fmt: skip
     q, j = others_of_pair(pairs, mirror, queries)
     asked, candidates = edges[queries], np.arange(times)
@@ -123,9 +128,9 @@ def time_pass(
     removed = np.where(mirrored, mirror[removed], removed)
     rows, is_asked = _without(edges, runs, j, removed)
     entries = asked[q, CLASS, None], rows[:, CLASS, None], bin_at(rows[:, None], bins, candidates)
-    said = ~(is_asked[:, None] & (rows[:, TIME, None] == candidates))
-    for_answer = candidates == asked[q, TIME, None]
-    return _add_sums(k, weights, asked[:, CLASS], shares[queries], q, entries, said, for_answer, sums)
+    said = ~(is_asked[:, None] & holds_at(rows[:, None], candidates))
+    for_answer = candidates == at[q, None]
+    return _add_sums(k, weights, asked[:, CLASS], shares, q, entries, said, for_answer, sums)
 
 
 def others_of_pair(pairs: Array, mirror: Array, queries: Array) -> tuple[Array, Array]:
@@ -136,22 +141,20 @@ def others_of_pair(pairs: Array, mirror: Array, queries: Array) -> tuple[Array, 
 
 
 def _predicate_rows(rows: Array, bins: Array, classes: Array, t: Array, is_loop: Array) -> tuple[Entries, Array]:
-    """Return entries of edges (M, 8) for each candidate, and whether the edge is the candidate itself: (M, P)."""
+    """Return entries of edges (M, 9) for each candidate, and whether the edge is the candidate itself: (M, P)."""
     candidates = np.arange(len(classes) // 2)
     predicate = np.where(is_loop, rows[:, PREDICATE] % max(1, len(candidates)), rows[:, PREDICATE])
-    is_answer = (rows[:, TIME] == t)[:, None] & (predicate[:, None] == candidates)
+    is_answer = holds_at(rows, t)[:, None] & (predicate[:, None] == candidates)
     return (classes[candidates], rows[:, CLASS, None], bin_at(rows, bins, t)[:, None]), is_answer
 
 
 def _without(edges: Array, runs: Array, j: Array, removed: Array) -> tuple[Array, Array]:
-    """Return edges j (M, 8) in a store without the edges `removed`, and whether both are of one triple (M,)."""
+    """Return edges j (M, 9) in a store without the edges `removed`, and whether both are of one triple (M,)."""
     rows, gone = edges[j], edges[removed]
     gap = gone[:, TIME] - rows[:, TIME]
     same = rows[:, PREDICATE] == gone[:, PREDICATE]
-    for neighbour in (EARLIER, LATER):
-        rows[:, neighbour] = np.where(
-            same & (rows[:, neighbour] == gone[:, TIME]), gone[:, neighbour], rows[:, neighbour]
-        )
+    for neighbour, position in ((EARLIER, j - 1), (LATER, j + 1)):
+        rows[:, neighbour] = np.where(same & (removed == position), gone[:, neighbour], rows[:, neighbour])
     in_run = same & (removed - j == gap)  # consecutive times from one to the other
     length = runs[np.abs(gap)]
     rows[:, PAST_RUN] = np.where(in_run & (gap < 0), 1 + length, rows[:, PAST_RUN])

@@ -6,7 +6,8 @@ Columns of shares by asked slot, each with sum 1 over its candidates:
     p    uniform; among all facts; among the facts with this subject; among those with this object
     t    uniform; among all facts; among the facts of the predicate; with the subject on either side; with the object
 
-With `past`, only facts before the asked time count (not where the time is asked); else all but the answer itself.
+Of runs, entities and predicates are counted once per run, times once per time that a run covers. With `past`, only
+facts before the asked time count (not where the time is asked); else all but the answer itself, a fact or a whole run.
 """
 
 from __future__ import annotations
@@ -17,32 +18,58 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.history.bins import Ints
-from recollect.history.edges import PREDICATE, TARGET, TIME, Edges, Floats
+from recollect.history.edges import END, PREDICATE, TARGET, TIME, Edges, Floats
 
 COLUMNS = {"o": 2, "p": 4, "t": 5}  # columns of shares by asked slot
 NONE = slice(0)
+NO_TIMES = np.empty(0, dtype=np.int64)
 Rows = npt.NDArray[np.int32]  # of the table of edges
 Counts = tuple[Ints, int]  # how often each candidate occurs (N,), and the sum over all candidates
 
 
-def left_out_shares(edges: Edges, slot: str, sizes: Mapping[str, int], *, past: bool) -> Floats:
-    """Return the shares of each edge's own id of the asked slot, without its fact: (2n, columns).
+class LeftOutShares:
+    """The shares of an edge's own id of the asked slot, without its fact or run.
 
-    Where a predicate or a time is asked, the rows of inverse edges mean nothing.
+    Where a predicate or a time is asked, those of inverse edges mean nothing.
     """
-    u, r, v, t = edges.source, edges.column(PREDICATE), edges.column(TARGET), edges.column(TIME)
-    direction = r // max(1, sizes["predicate"])
-    is_forward = direction == 0
-    given, value, size, counted = {
-        "o": ([r], v, sizes["entity"], np.full(len(r), True)),
-        "p": ([direction, u, v], r, sizes["predicate"], is_forward),
-        "t": ([direction, r, u, v], t, sizes["time"], is_forward | (u != v)),  # a fact of u with itself counts once
-    }[slot]
-    if past and slot != "t":
-        shares = [_past_share(each, value, t, counted) for each in given]
-    else:
-        shares = [_left_out_share(each, value, counted) for each in given]
-    return np.stack([np.full(len(r), 1 / max(1, size)), *shares], axis=1).astype(np.float32)
+
+    def __init__(self, edges: Edges, slot: str, sizes: Mapping[str, int], *, past: bool) -> None:
+        u, r, v, t = edges.source, edges.column(PREDICATE), edges.column(TARGET), edges.column(TIME)
+        direction = r // max(1, sizes["predicate"])
+        is_forward = direction == 0
+        given, value, self.size, counted = {
+            "o": ([r], v, sizes["entity"], np.full(len(r), True)),
+            "p": ([direction, u, v], r, sizes["predicate"], is_forward),
+            "t": ([direction, r, u, v], t, sizes["time"], is_forward | (u != v)),  # u with itself counts once
+        }[slot]
+        self._coverage = [_Coverage(edges, each, counted) for each in given] if slot == "t" and edges.has_runs else []
+        if past and slot != "t":
+            shares = [_past_share(each, value, t, counted) for each in given]
+        else:
+            shares = [] if self._coverage else [_left_out_share(each, value, counted) for each in given]
+        self._shares = np.stack([np.full(len(r), 1 / max(1, self.size)), *shares], axis=1).astype(np.float32)
+
+    def of(self, edges: Ints, times: Ints) -> Floats:
+        """Return the shares of edges (n,) at one of their times (n,): (n, columns)."""
+        known = self._shares[edges]
+        covering = [each.share(edges, times)[:, None].astype(np.float32) for each in self._coverage]
+        return np.concatenate([known, *covering], axis=1) if covering else known
+
+
+class _Coverage:
+    """How many of the counted runs of a group cover a time."""
+
+    def __init__(self, edges: Edges, group: Ints, counted: npt.NDArray[np.bool_]) -> None:
+        first, last, self.lengths = edges.column(TIME), edges.column(END), edges.lengths
+        self.code = group * (int(last.max(initial=0)) + 1)
+        self.first, self.last = np.sort((self.code + first)[counted]), np.sort((self.code + last)[counted])
+        self.total = np.bincount(group, weights=np.where(counted, self.lengths, 0))[group]
+
+    def share(self, edges: Ints, times: Ints) -> npt.NDArray[np.float64]:
+        """Return the share of a time among the facts of an edge's group, the edge left out: (n,), (n,) -> (n,)."""
+        wanted = self.code[edges] + times
+        covering = np.searchsorted(self.first, wanted, side="right") - np.searchsorted(self.last, wanted)
+        return (covering - 1) / np.maximum(self.total[edges] - self.lengths[edges], 1)
 
 
 def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -79,7 +106,7 @@ class Popularity:
         if past:
             return _weighted(weights, [self._of_predicate("o", r, before=t)])
         rows = self._of_entity(u)
-        stored = rows[(rows[:, TIME] == t) & (rows[:, PREDICATE] == r), TARGET]
+        stored = rows[_hold(rows, t) & (rows[:, PREDICATE] == r), TARGET]
         return _weighted(weights, [self._of_predicate("o", r)], stored)
 
     def predicates(self, weights: Floats, s: int, o: int, t: int, *, past: bool) -> Floats:
@@ -93,7 +120,7 @@ class Popularity:
             _counts(of_subject[:, PREDICATE], count),
             _counts(of_object[:, PREDICATE] - count, count),
         ]
-        stored = of_subject[(of_subject[:, TARGET] == o) & (of_subject[:, TIME] == t), PREDICATE]
+        stored = of_subject[(of_subject[:, TARGET] == o) & _hold(of_subject, t), PREDICATE]
         return _weighted(weights, columns, stored)
 
     def times(self, weights: Floats, s: int, p: int, o: int) -> Floats:
@@ -102,32 +129,32 @@ class Popularity:
         for entity in (s, o):
             rows = self._of_entity(entity)
             is_repeated = (rows[:, TARGET] == entity) & (rows[:, PREDICATE] >= self.sizes["predicate"])
-            columns.append(_counts(rows[~is_repeated, TIME], self.sizes["time"]))
+            columns.append(_covered(rows[~is_repeated], self.sizes["time"]))
         rows = self._of_entity(s)
-        stored = rows[(rows[:, TARGET] == o) & (rows[:, PREDICATE] == p), TIME]
-        return _weighted(weights, columns, stored)
+        rows = rows[(rows[:, TARGET] == o) & (rows[:, PREDICATE] == p)]
+        lengths = rows[:, END] - rows[:, TIME] + 1
+        stored = np.concatenate([NO_TIMES, *(np.arange(row[TIME], row[END] + 1) for row in rows)])
+        return _weighted(weights, columns, stored, np.repeat(lengths, lengths))
 
     def _of_entity(self, entity: int, before: int | None = None) -> Rows:
-        """Return the edges of an entity: (n, 8)."""
+        """Return the edges of an entity: (n, 9)."""
         rows = self.edges.table[self.edges.start[entity] : self.edges.start[entity + 1]]
         return rows if before is None else rows[rows[:, TIME] < before]
 
     def _of_predicate(self, slot: str, r: int, before: int | None = None) -> Counts:
         """Return the counts of a slot's ids among the edges of predicate r, or of all predicates for −1."""
-        column, size = {
-            "o": (TARGET, self.sizes["entity"]),
-            "p": (PREDICATE, self.sizes["predicate"]),
-            "t": (TIME, self.sizes["time"]),
-        }[slot]
+        column, size = (TARGET, self.sizes["entity"]) if slot == "o" else (PREDICATE, self.sizes["predicate"])
         if before is not None:
             rows = self._by_time(r)
             return _counts(rows[: np.searchsorted(rows[:, TIME], before), column], size)
         if (slot, r) not in self._counts_cached:
-            self._counts_cached[slot, r] = _counts(self._by_time(r)[:, column], size)
+            rows = self._by_time(r)
+            found = _covered(rows, self.sizes["time"]) if slot == "t" else _counts(rows[:, column], size)
+            self._counts_cached[slot, r] = found
         return self._counts_cached[slot, r]
 
     def _by_time(self, r: int) -> Rows:
-        """Return the edges of predicate r, or the stored direction of all for −1, in the order of time: (n, 8)."""
+        """Return the edges of predicate r, or the stored direction of all for −1, in the order of time: (n, 9)."""
         if r not in self._rows_cached:
             table = self.edges.table
             rows = table[table[:, PREDICATE] == r if r >= 0 else table[:, PREDICATE] < self.sizes["predicate"]]
@@ -139,12 +166,29 @@ def _counts(ids: npt.NDArray[np.int32], size: int) -> Counts:
     return np.bincount(ids, minlength=size), len(ids)
 
 
-def _weighted(weights: Floats, columns: list[Counts], stored: Rows | slice = NONE) -> Floats:
-    """Return w_0 / N + Σ_c w_c count_c / total_c: (N,); for stored candidates with one fact less."""
+def _covered(rows: Rows, times: int) -> Counts:
+    """Return how many edges cover each time (T,), and the sum over all times."""
+    begun, ended = (np.bincount(ids, minlength=times + 1) for ids in (rows[:, TIME], rows[:, END] + 1))
+    counts = np.cumsum(begun - ended)[:times]
+    return counts, int(counts.sum())
+
+
+def _hold(rows: Rows, t: int) -> npt.NDArray[np.bool_]:
+    """Return which edges cover a time: (n,)."""
+    return (rows[:, TIME] <= t) & (t <= rows[:, END])
+
+
+def _weighted(
+    weights: Floats, columns: list[Counts], stored: Rows | Ints | slice = NONE, removed: Ints | int = 1
+) -> Floats:
+    """Return w_0 / N + Σ_c w_c count_c / total_c: (N,).
+
+    Stored candidates count one less, of a total that is less by `removed`, one number for all or one each.
+    """
     size = len(columns[0][0])
     out = np.full(size, weights[0] / size, dtype=np.float32)
     for weight, (counts, total) in zip(weights[1:], columns, strict=True):
         shares = counts / max(1, total)
-        shares[stored] = (counts[stored] - 1) / max(1, total - 1)
+        shares[stored] = (counts[stored] - 1) / np.maximum(1, total - removed)
         out += weight * shares
     return out

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.graph.facts import KINDS, Facts
+from recollect.graph.runs import Runs
 from recollect.history import bins
 from recollect.history.bins import Ints
 from recollect.history.edges import Floats
@@ -60,8 +61,13 @@ def read_tensors(tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Par
     return Parameters(classes, kernels, weights)
 
 
-def check_ids(facts: Facts, sizes: Mapping[str, int]) -> None:
+def check_ids(stored: Facts | Runs, sizes: Mapping[str, int]) -> None:
     """Raise ValueError unless every id is in [0, size of its kind). Compiled loops do no bounds checks."""
+    if isinstance(stored, Runs):
+        if bool((stored.last < stored.first.t).any()):
+            raise ValueError("a stored run ends before it begins")
+        check_ids(stored.first.with_slot("t", stored.last), sizes)
+    facts = stored.first if isinstance(stored, Runs) else stored
     for slot, kind in KINDS.items():
         ids = facts.column(slot)
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < sizes[kind]:
@@ -92,6 +98,14 @@ def _read(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> F
     tensor = tensors[name]
     if tensor.dtype != torch.float32 or tuple(tensor.shape) != shape:
         raise ValueError(f"tensor {name} is {tuple(tensor.shape)} {tensor.dtype}; wanted {shape} torch.float32")
-    if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()):
+    if not is_rate(tensor):
         raise ValueError(f"tensor {name} has numbers that are negative or not finite")
-    return tensor.contiguous().numpy().copy()
+    return tensor.contiguous().numpy()
+
+
+def is_rate(tensor: Tensor) -> bool:
+    """Return whether all numbers are finite and at least 0, by the extremes: several times faster than `isfinite`."""
+    if not tensor.numel():
+        return True
+    low, high = map(float, tensor.aminmax())  # NaN if any number is
+    return low >= 0 and high < float("inf")

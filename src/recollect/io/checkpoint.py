@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,20 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings of the run that wrote a checkpoint, without reading its tensors."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            settings: dict[str, Any] = json.loads((file.metadata() or {})["run"])["settings"]
+            return settings
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: not a readable checkpoint ({error}); delete it and train again") from error
+
+
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors from any device and of any strides to a safetensors file."""
+    """Write named tensors from any device and of any strides to a new safetensors file."""
     on_cpu = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    file.touch()
+    mode = stat.S_IMODE(file.stat().st_mode)  # by the umask; safetensors makes files that only their owner can read
     safetensors.torch.save_file(on_cpu, file, metadata=metadata)
+    file.chmod(mode)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -21,10 +21,13 @@ import pyarrow.parquet
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import SPLITS, EpisodicGraph
 from recollect.graph.times import GRAINS
-from recollect.io.assembly import Table, assemble, check_memory, first_true
+from recollect.io.assembly import assemble, check_memory
 from recollect.io.atomic import read_folder
 from recollect.io.columns import TRIPLE, WIDTHS, Given, check_roles, find_columns, headerless_names, is_header
 from recollect.io.exchange import GRAPH, is_export, read_graph
+from recollect.io.id_folders import IdTables, has_id_files, read_id_tables
+from recollect.io.table import Table, first_true
+from recollect.io.times.dates import check_dates
 
 Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or any object with Arrow's C stream
 
@@ -45,6 +48,7 @@ def read(
     *,
     columns: Mapping[str, str | int] | None = None,
     grain: str | None = None,
+    dates: str | None = None,
     static: bool = False,
     inclusive_end: bool = False,
     allow_empty: bool = False,
@@ -52,14 +56,16 @@ def read(
 ) -> EpisodicGraph:
     """Read an episodic graph from a file, a folder with train/valid/test files, a table, or a dict of those by split.
 
-    A folder that holds `graph.json` is an exported graph and takes no other options.
+    A folder that holds `graph.json` is an exported graph and takes no other options. One with facts by id,
+    `entity2id.txt` and `relation2id.txt` gets the names of all ids, also of those that only `stat.txt` counts.
 
     Columns named subject, predicate, object and time (or start and end, or a usual synonym) are found by name;
     `columns={"subject": "who"}` gives one by name or, in a file without a header, by position.
-    `grain` (year, month, week, day, hour, ordinal) defaults to the finest of any time; coarser times are an error.
+    `grain` (year, quarter, month, week, day, hour, ordinal) defaults to the coarsest that loses nothing.
+    `dates` says how dates are written where that is unclear: dmy, mdy, ymd, unix, unix-ms, excel or a strftime format.
     A fact with start and end holds in [start, end), or in [start, end] with `inclusive_end=True`. An unknown start or
-    end is the first or last time of the table. `static=True` reads triples without time. An empty subject, predicate
-    or object is an error, or with `allow_empty=True` the label "".
+    end is the first or last plausible time of the table. `static=True` reads triples without time. An empty subject,
+    predicate or object is an error, or with `allow_empty=True` the label "".
 
     >>> graph = read(pl.DataFrame({"head": ["a", "b"], "relation": "knows", "tail": "c", "year": [1999, 2001]}))
     >>> len(graph.facts), graph.times.labels
@@ -68,18 +74,27 @@ def read(
     check_process()
     if grain is not None and grain not in GRAINS:
         raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
+    check_dates(dates)
     given = columns or {}
     check_roles(given)
 
     def read_source(source: Source) -> EpisodicGraph:
         if isinstance(source, Path) and source.is_dir() and is_export(source):
-            if given or grain or static or inclusive_end or allow_empty or name:
+            if given or grain or dates or static or inclusive_end or allow_empty or name:
                 raise UserError(f"{source}: {GRAPH} tells how to read this exported graph; leave out all other options")
             return read_graph(source)
-        tables = _read_splits(source, given, static)
+        found = None if given else _read_id_folder(source, static)
+        tables = _read_splits(source, given, static) if found is None else found.tables
         for table in tables.values():
             _refuse_missing(table, allow_empty)
-        return assemble(tables, grain=grain, inclusive_end=inclusive_end, name=name or _default_name(source))
+        return assemble(
+            tables,
+            grain=grain,
+            dates=dates,
+            inclusive_end=inclusive_end,
+            name=name or _default_name(source),
+            labels={} if found is None else found.labels,
+        )
 
     try:
         return read_folder(Path(source), read_source) if isinstance(source, str | Path) else read_source(source)
@@ -92,6 +107,16 @@ def _default_name(source: Source) -> str:
     if not isinstance(source, Path):
         return "table"
     return source.name if source.is_dir() else source.stem
+
+
+def _read_id_folder(source: Source, static: bool) -> IdTables | None:
+    """Read a folder of numbered facts that names the ids; None if it is none."""
+    if not isinstance(source, Path) or not source.is_dir():
+        return None
+    files = _split_files(source)
+    if not has_id_files(source, files["train"]):
+        return None
+    return read_id_tables(source, {split: files[split] for split in SPLITS if split in files}, static=static)
 
 
 def _read_splits(source: Source, given: Given, static: bool) -> dict[str, Table]:
@@ -286,7 +311,8 @@ def _read_text(text: _DelimitedText, given: Given, static: bool) -> Table:
     if header:
         table = table.slice(1)
     found = {role: table.column_names.index(f"f{position}") for role, position in positions.items()}
-    return _select(table, found, str(text.path), lambda row: text.where(row, header))
+    selected = _select(table, found, str(text.path), lambda row: text.where(row, header))
+    return replace(selected, columns={role: names[position] for role, position in positions.items()})
 
 
 def _parse_columns(text: _DelimitedText, positions: list[int]) -> pa.Table:
@@ -330,7 +356,8 @@ def _select(table: pa.Table, positions: Mapping[str, int], name: str, where: Cal
             raise UserError(
                 f"{name}: column {given.name!r} holds {given.type}; wanted text, numbers or dates"
             ) from error
-    return Table(pl.DataFrame(columns), where, name)
+    names = {role: table.column_names[position] for role, position in positions.items()}
+    return Table(pl.DataFrame(columns), where, name, names)
 
 
 def _refuse_missing(table: Table, allow_empty: bool) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.intervals import IntervalPredictor
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
@@ -27,7 +28,9 @@ from recollect.memory.answers import (
 from recollect.memory.explanations import explanations, with_explanations
 from recollect.memory.forecast_table import forecast_table
 from recollect.memory.forecasts import Forecaster
+from recollect.memory.intervals import INSTANTS, when_table
 from recollect.memory.knowledge import Knowledge
+from recollect.memory.periods import Period, PeriodQuestions, is_period, parse_period, question_groups, take_periods
 from recollect.memory.questions import Table, Time, check_slots, parse_facts, parse_questions, time_index
 from recollect.memory.scorer import MemoryScorer
 
@@ -44,13 +47,16 @@ class Answering:
         calibration: Calibration,
         about: Mapping[str, Any],
         forecaster: Forecaster | None = None,
+        intervals: IntervalPredictor | None = None,
     ) -> None:
         """`about` says how the memory was learned; it is saved with it."""
         self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
         self.forecaster = forecaster  # answers about times after the last stored one
+        self.intervals = intervals  # predicts when facts held, of a graph of intervals
         self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
         self._stored = FactIndex(self.scorer.normalize(graph.split("train")), graph.sizes)
         self._knowledge = Knowledge(scorer, graph, calibration, self._stored)
+        self._periods = PeriodQuestions(scorer, calibration, self._stored, self._knowledge)
 
     def recall(
         self,
@@ -70,12 +76,16 @@ class Answering:
         predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted". A time
         after the last stored one is answered by what was stored before, less surely the farther ahead it is.
         With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
+
+        A time coarser than the grain ("2014-12" of days) or a range ("1914..1918") asks about the whole period. Stored
+        is then what holds at any time of it. The column `time` is the last such time, or the likeliest one of a
+        predicted answer, whose probability is that of this time.
         """
         given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
         questions = {name: [label] for name, label in given.items()}
         answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
-        return answers.drop(known)
+        return answers.drop(known[:-1] if is_period(self.graph.times, time) else known)
 
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions.
@@ -86,21 +96,20 @@ class Answering:
         """
         check_process()
         check_include(include)
-        facts, is_open = parse_questions(self.graph, self.scorer.slots, questions)
+        table, periods = take_periods(self.graph.times, questions)
+        facts, is_open = parse_questions(self.graph, self.scorer.slots, table)
         parts, reasons = [NO_ANSWERS], []
         for slot in self.scorer.slots:
-            rows = is_open[:, SLOTS.index(slot)].nonzero()[:, 0]
-            if len(rows):
+            for rows, period in question_groups(is_open[:, SLOTS.index(slot)], periods):
                 asked = self.scorer.normalize(facts[rows])
-                for chosen, scorer, calibration, source in self._by_scorer(asked, slot):
-                    found = best_answers(scorer, calibration, self._stored, asked[chosen], slot, top, include)
-                    parts.append(replace(found, query=rows[chosen][found.query]))
+                for places, found, source in self._answer(asked, rows, slot, period, top, include):
+                    parts.append(replace(found, query=places[found.query]))
                     if explain:
                         reasons += explanations(source, self.graph, found, slot, explain)
         answers = Answers.concat(parts)
         labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
-        table = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
-        return with_explanations(table, reasons, torch.cat([part.query for part in parts])) if explain else table
+        filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
+        return with_explanations(filled, reasons, torch.cat([part.query for part in parts])) if explain else filled
 
     def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.
@@ -122,6 +131,19 @@ class Answering:
         order = pl.DataFrame({"time": self.graph.times.labels})
         return order.join(table, on="time", how="left", maintain_order="left")
 
+    def when(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
+        """Return the intervals in which a fact held: start, end, probability and status.
+
+        Stored ones come first, with probability 1, the newest first. The last row is the likeliest interval apart from
+        these; its probability is the mean over its times. A memory that learned no intervals predicts a single time.
+        """
+        check_process()
+        self._check_slots("t")
+        table = {"subject": [subject], "predicate": [predicate], "object": [object]}
+        triple, _ = parse_questions(self.graph, self.scorer.slots, table)
+        predictor = self.intervals or INSTANTS
+        return when_table(predictor, self.scorer, self.calibration, self.graph, self._stored, triple)
+
     def know(
         self,
         *,
@@ -134,6 +156,8 @@ class Answering:
         progress: Callable[[float], None] | None = None,
     ) -> pl.DataFrame:
         """Return what holds as of a time, by default the last, among the facts with the given parts, at most `top`.
+
+        A time coarser than the grain, or a range, is a period; what holds at its last time is returned.
 
         Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
         probability: what is likely to hold though it was never stored. A memory without history asks the semantic
@@ -181,10 +205,11 @@ class Answering:
         return check_slots(self.scorer.slots, slots)
 
     def _time_index(self, as_of: Time | None) -> int:
-        """Return the index of a time, by default of the last, or the last stored one if there are forecasts."""
-        if as_of is not None:
-            return time_index(self.graph, as_of)
-        return len(self.graph.times) - 1 if self.forecaster is None else max(0, self.forecaster.last)
+        """Return the index of a time, by default of the last that is stored; of a period, that of its last time."""
+        if as_of is None:
+            return len(self.graph.times) - 1 if self.forecaster is None else max(0, self.forecaster.last)
+        times = self.graph.times
+        return parse_period(times, as_of).last if is_period(times, as_of) else time_index(self.graph, as_of)
 
     def _is_future(self, time: int) -> bool:
         """Return whether a time is answered by forecasts: it is after the last stored one, or not on the axis."""
@@ -199,6 +224,17 @@ class Answering:
                 "forecast; train it again, with history"
             )
         return self.forecaster
+
+    def _answer(
+        self, asked: Facts, rows: Tensor, slot: str, period: Period | None, top: int, include: str
+    ) -> Iterator[tuple[Tensor, Answers, History | Forecaster | None]]:
+        """Yield the answers to questions by what answers them: some of `rows`, answers, source of evidence."""
+        if period is not None:
+            yield rows, self._periods.ask(asked, slot, period, top, include), self.scorer.history
+            return
+        for chosen, scorer, calibration, source in self._by_scorer(asked, slot):
+            found = best_answers(scorer, calibration, self._stored, asked[chosen], slot, top, include)
+            yield rows[chosen], found, source
 
     def _by_scorer(self, facts: Facts, slot: str) -> Iterator[_Group]:
         """Yield questions by what answers them: their rows (n,), scorer, calibration and source of evidence."""

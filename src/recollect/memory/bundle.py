@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -176,12 +177,18 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         except (OSError, MemoryError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "not enough memory"
             raise UserError(f"{getattr(error, 'filename', None) or folder}: cannot be read ({reason})") from error
-    for name, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != about["files"][name]:
+    with ThreadPoolExecutor() as pool:  # SHA-256 of large files releases the interpreter's lock
+        digests = dict(zip(contents, pool.map(_sha256, contents.values()), strict=True))
+    for name, digest in digests.items():
+        if digest != about["files"][name]:
             raise UserError(
                 f"{folder / name}: the content is not what was saved (its digest differs); restore it or train again"
             )
     return about, contents
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _open(folder: Path, name: str) -> BinaryIO:
@@ -248,7 +255,7 @@ def _parse_graph(contents: Mapping[str, bytes], about: Mapping[str, Any]) -> Epi
 def _parse_labels(content: bytes) -> list[str]:
     """Return the labels of a vocabulary, which are distinct."""
     [column] = _parse_table(content, _LABEL_COLUMNS).values()
-    if len(np.unique(column.indices)) < len(column):  # before any label is copied
+    if len(column.indices.unique()) < len(column):  # before any label is copied
         raise ValueError("its labels are not distinct")
     return column.to_pylist()
 
@@ -256,7 +263,7 @@ def _parse_labels(content: bytes) -> list[str]:
 def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> dict[str, Facts]:
     """Return the facts of each split, their ids checked against the number of labels of each slot."""
     table = _parse_table(content, _FACT_COLUMNS)
-    ids = torch.from_numpy(np.stack([table[slot] for slot in SLOTS], axis=1))
+    ids = torch.from_numpy(np.stack([_numbers(table[slot]) for slot in SLOTS], axis=1))
     for slot, size in sizes.items():
         check_ids(slot, ids[:, SLOTS.index(slot)], size)
     if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
@@ -264,7 +271,7 @@ def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> dict[
     names = table["split"].dictionary.to_pylist()
     found: dict[str, Facts] = {}
     for split in splits:
-        rows = np.isin(table["split"].indices, [i for i, name in enumerate(names) if name == split])
+        rows = np.isin(_numbers(table["split"].indices), [i for i, name in enumerate(names) if name == split])
         value, weight = (_optional(table[extra], rows) for extra in ("value", "weight"))
         found[split] = Facts(ids[torch.from_numpy(rows)], value, weight)
     return found
@@ -272,8 +279,15 @@ def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> dict[
 
 def _optional(column: pa.Array, rows: NDArray[np.bool_]) -> Tensor | None:
     """Return the rows of a column that a mask (n,) selects; None if there are none or one of them is null."""
-    chosen = column.filter(pa.array(rows))
-    return torch.tensor(np.asarray(chosen)) if len(chosen) and not chosen.null_count else None
+    if column.null_count == len(column):
+        return None
+    chosen = pl.Series(column).filter(pl.Series(rows))
+    return torch.tensor(chosen.to_numpy()) if len(chosen) and not chosen.null_count() else None
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    """Return a column as an array; through polars, since pyarrow's own conversion imports pandas."""
+    return pl.Series(column).to_numpy()
 
 
 def _row_count(content: bytes) -> int:

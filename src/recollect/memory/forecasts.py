@@ -25,6 +25,7 @@ from recollect.engine import one_thread
 from recollect.evaluation.calibration import PREDICTED_ROWS, Calibration, Sample, fit_platt, sample_scored
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts
+from recollect.graph.runs import Runs
 from recollect.graph.seeds import seeded
 from recollect.history.bins import SIDE
 from recollect.history.cells import CellRates
@@ -40,6 +41,7 @@ SLOTS = "spo"  # that can be asked for at a time that is given
 FAR = 8  # steps ahead of the second kernel of cells, on an axis that is long enough
 HORIZONS = (1, 2, 4, 8, 16, 32)  # that the calibration is fitted to
 FIT_QUESTIONS, FIT_TIMES = 384, 12  # per horizon: questions of each slot, and times whose cells are sampled
+MAX_FACTS = 2_000_000  # of a graph of intervals
 PAST = slice(1, 1 + SIDE)  # the bins of past lags
 
 
@@ -47,7 +49,9 @@ PAST = slice(1, 1 + SIDE)  # the bins of past lags
 class Forecaster:
     """Scores and probabilities of facts at times after the last stored one; a scorer for the slots s p o."""
 
-    history: History  # kernels of o and p that read the past only
+    stored: History  # of the memory, whose facts are read
+    kernels: Mapping[str, Floats]  # of o and p, past lags only
+    weights: Mapping[str, Floats]
     near: Floats  # kernel of cells, fitted to facts one step ahead
     far: Floats  # and to facts `far_steps` ahead
     calibration: Calibration  # slot or CELL -> (a, b, c, d), with log h for z
@@ -56,7 +60,16 @@ class Forecaster:
     @cached_property
     def last(self) -> int:
         """The last stored time; −1 if nothing is stored."""
-        return int(self.history.facts.t.max()) if len(self.history.facts) else -1
+        facts = self.stored.facts
+        times = facts.last if isinstance(facts, Runs) else facts.t
+        return int(times.max()) if len(times) else -1
+
+    @cached_property
+    def history(self) -> History:
+        """The kernels that read the past only, over the stored facts; runs are expanded at the first question."""
+        if isinstance(self.stored.facts, Runs):
+            return self.stored.with_kernels(self.kernels, self.weights).with_facts(self.stored.facts)
+        return self.stored.with_kernels(self.kernels, self.weights)
 
     def score(self, facts: Facts) -> Tensor:
         """Return the score of each fact as an answer to the question for its object: (B,)."""
@@ -72,16 +85,17 @@ class Forecaster:
 
     def cells_at(self, horizon: int) -> CellRates:
         """Return the rates of cells h steps ahead, to be asked for the step after the last stored one."""
+        far = far_steps(self.stored.sizes["time"])
+        horizon = min(horizon, far)
         if horizon not in self._cells:
-            far = far_steps(self.history.sizes["time"])
-            share = min(1.0, math.log(horizon) / math.log(far)) if far > 1 else 0.0
+            share = math.log(horizon) / math.log(far) if far > 1 else 0.0
             kernel = (1 - np.float32(share)) * self.near + np.float32(share) * self.far
             self._cells[horizon] = CellRates(self.history, kernel)
         return self._cells[horizon]
 
     def ask(self, time: int, given: Mapping[str, int], top: int) -> Answers:
         """Return the `top` likeliest facts with the given ids at a time after the last stored one."""
-        nothing = FactIndex(Facts.of([]), self.history.sizes)
+        nothing = FactIndex(Facts.of([]), self.stored.sizes)
         facts, scores = likely_cells(self.cells_at(time - self.last), nothing, self.last + 1, given, top)
         probabilities = self.calibration_at(time).probability(scores, CELL)
         query = torch.zeros(len(facts), dtype=torch.int64)
@@ -93,9 +107,8 @@ class Forecaster:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the kernels as float32 tensors, past lags only: (A, C, SIDE); and the weights of popularity."""
-        history = self.history
-        found = {f"{slot}.kernel": history.kernels[slot][:, :, PAST] for slot in "op"}
-        found |= {f"{slot}.weights": history.weights[slot] for slot in "op"}
+        found = {f"{slot}.kernel": self.kernels[slot][:, :, PAST] for slot in "op"}
+        found |= {f"{slot}.weights": self.weights[slot] for slot in "op"}
         found |= {"near": self.near[:, :, PAST], "far": self.far[:, :, PAST]}
         return {name: torch.tensor(array, dtype=torch.float32) for name, array in found.items()}
 
@@ -106,7 +119,7 @@ class Forecaster:
         kernels = {slot: _read_kernel(tensors, f"{slot}.kernel", kernel_shape(slot, classes)) for slot in "op"}
         weights = {slot: _read(tensors, f"{slot}.weights", weights_shape(slot, classes)) for slot in "op"}
         near, far = (_read_kernel(tensors, name, kernel_shape("p", classes)) for name in ("near", "far"))
-        return cls(history.with_kernels(kernels, weights), near, far, calibration)
+        return cls(history, kernels, weights, near, far, calibration)
 
 
 def far_steps(times: int) -> int:
@@ -133,30 +146,32 @@ def _read(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> F
 
 def fit_forecaster(
     history: History, graph: EpisodicGraph, *, seed: int = 0, progress: Callable[[float], None] = lambda share: None
-) -> Forecaster:
+) -> Forecaster | None:
     """Fit the kernels to the stored facts, each by what was stored before it, and the calibration.
 
     The calibration asks for facts of the validation split, or of the train split if there is none: with past lags no
-    fact is evidence for itself.
+    fact is evidence for itself. Intervals of more than MAX_FACTS facts, which would be expanded, are not forecast.
     """
+    if sum(graph.counts.values()) > MAX_FACTS and isinstance(history.facts, Runs):
+        return None
     past = History.fit(history.facts, history.sizes, asked="op", past=True, seed=seed, progress=progress)
-    past = history.with_kernels(past.kernels, past.weights)
     near = CellRates.fit(past, ahead=1, seed=seed).kernel
     ahead = far_steps(history.sizes["time"])
     far = CellRates.fit(past, ahead=ahead, seed=seed).kernel if ahead > 1 else near
-    forecaster = Forecaster(past, near, far, Calibration({}, among_predicted=True))
+    uncalibrated = Calibration({}, among_predicted=True)
+    forecaster = Forecaster(history, past.kernels, past.weights, near, far, uncalibrated)
     with one_thread():
         return replace(forecaster, calibration=_calibrate(forecaster, graph, seeded(seed)))
 
 
 def _calibrate(forecaster: Forecaster, graph: EpisodicGraph, generator: torch.Generator) -> Calibration:
     """Return the calibration by questions about past times, each with the facts stored that are h steps older."""
-    stored, valid = forecaster.history.facts, graph.splits.get("valid", Facts.of([])).true()
+    stored, valid = graph.split("train").true(), graph.splits.get("valid", Facts.of([])).true()
     known = Facts.concat([stored, valid])
     asked = valid if len(valid) else stored
     # validation facts after all others become known as time goes on; else they are never stored
     store = known if len(valid) and int(valid.t.min()) > forecaster.last else stored
-    reading = replace(forecaster, history=forecaster.history.with_facts(store))
+    reading = forecaster if store is stored else replace(forecaster, stored=forecaster.history.with_facts(store))
     answers = FactIndex(known, graph.sizes)
     samples: dict[str, list[Sample]] = {}
     for horizon in HORIZONS:

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from recollect.evaluation.calibration import Calibration, Sample, fit_platt
-from recollect.graph.episodes import Runs, runs
+from recollect.graph.episodes import runs
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.runs import Runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.memory.answers import Answers, best_triples
 from recollect.memory.projection import Progress, SemanticStates
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 
@@ -34,13 +35,13 @@ class Knowledge:
         self.scorer, self.graph, self.calibration, self.stored = scorer, graph, calibration, stored
 
     @cached_property
-    def _runs(self) -> Runs:
+    def runs(self) -> Runs:
+        """The runs of the stored facts."""
         return runs(self.graph.with_splits({"train": self.stored.facts}))
 
     @cached_property
     def _states(self) -> SemanticStates:
-        assert self.scorer.model is not None
-        return SemanticStates(self.scorer.model, self.graph)
+        return SemanticStates(self._model, self.graph)
 
     def semantic_at(self, time: int, progress: Progress | None = None) -> tuple[TensorModel, Calibration]:
         """Return the semantic model that the model projects to as of a time, and the calibration of its scores."""
@@ -54,7 +55,7 @@ class Knowledge:
         What is stored has no score (NaN).
         """
         top = max(0, top)
-        every = stored_triples(self._runs, time, given)
+        every = stored_triples(self.runs, time, given)
         held = every[: 0 if include == "predicted" else top]
         found, scores, probabilities = Facts.of([]), torch.empty(0), torch.empty(0, dtype=torch.float64)
         if include != "stored" and self.scorer.history is not None:
@@ -80,8 +81,12 @@ class Knowledge:
         """Return the model of what holds at a time: its projection, or itself if it is semantic already."""
         if "t" in self.scorer.slots:
             return self.semantic_at(time, progress)
-        assert self.scorer.model is not None
-        return plain_model(self.scorer.model), self.calibration
+        return plain_model(self._model), self.calibration
+
+    @property
+    def _model(self) -> TensorModel:
+        """The one model, whose projection is asked; raise UserError if there are several."""
+        return only_model(self.scorer)
 
 
 def stored_triples(runs: Runs, time: int, given: Mapping[str, int]) -> Facts:

@@ -1,28 +1,31 @@
-"""Learn a memory from a graph: train a model, fit the history of its facts, weigh both, calibrate."""
+"""Learn a memory from a graph: train its models, fit the history of its facts, fit their weights, calibrate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.engine import one_thread
-from recollect.evaluation.calibration import Calibration, calibrate_predicted
-from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import EpisodicGraph, Facts
-from recollect.graph.seeds import seeded
+from recollect.errors import UserError
+from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.intervals import IntervalPredictor
+from recollect.graph.facts import EpisodicGraph
 from recollect.history.cells import CellRates
 from recollect.history.history import History
+from recollect.memory.fitting import HeldOut, fit_with_history, fit_without_history
 from recollect.memory.forecasts import Forecaster, fit_forecaster
-from recollect.memory.knowledge import CELL, fit_cells
+from recollect.memory.intervals import fit_predictor
 from recollect.memory.progress import ProgressBar
-from recollect.memory.scorer import MemoryScorer, fit_weights
-from recollect.models.tensor_model import TensorModel
+from recollect.memory.scorer import MemoryScorer
+from recollect.models.config import ModelConfig
+from recollect.training.auto import HISTORY, SEED_STEP
 from recollect.training.callbacks import Callback
+from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
 
-HISTORY = "history"  # the model name of a memory that has no model
+Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,42 @@ class Learned:
     calibration: Calibration
     about: Mapping[str, Any]
     forecaster: Forecaster | None = None  # of a memory with history
+    intervals: IntervalPredictor | None = None  # of a graph of intervals
+
+
+class Learning:
+    """Learn a graph: train each of `runs` to its end, then take the `result`.
+
+    The models of a sum are trained one after another, each with a seed of its own.
+    """
+
+    def __init__(
+        self,
+        graph: EpisodicGraph,
+        configs: Sequence[ModelConfig],
+        *,
+        recipe: Recipe | str = "modern",
+        history: bool = True,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.graph, self.configs, self.recipe = graph, tuple(configs), recipe
+        self.history, self.seed, self.device = history, seed, device
+        self.finished: list[TrainingRun] = []
+
+    def runs(self) -> Iterator[TrainingRun]:
+        """Yield the training runs in order. Iterate each to its end before the next is asked for."""
+        for number, config in enumerate(self.configs):
+            seed = self.seed + SEED_STEP * number
+            run = TrainingRun(self.graph, config, recipe=self.recipe, seed=seed, device=self.device)
+            yield run
+            self.finished.append(run)
+
+    def result(self, progress: Progress = lambda share: None) -> Learned:
+        """Return what was learned, after the last run; `progress` receives the share of the history that is fitted."""
+        if not self.configs:
+            return learn_history(self.graph, seed=self.seed, progress=progress)
+        return finish_runs(self.finished, history=self.history, seed=self.seed, progress=progress)
 
 
 def run_training(run: TrainingRun, reason: str, *, progress: bool, callbacks: Iterable[Callback]) -> None:
@@ -50,48 +89,44 @@ def run_training(run: TrainingRun, reason: str, *, progress: bool, callbacks: It
                 receiver.on_record(record)
 
 
-def learn_history(
-    graph: EpisodicGraph, *, seed: int = 0, progress: Callable[[float], None] = lambda share: None
-) -> Learned:
+def learn_history(graph: EpisodicGraph, *, seed: int = 0, progress: Progress = lambda share: None) -> Learned:
     """Return a memory of history alone: no training, ready in seconds."""
-    history = History.fit(graph.split("train"), graph.sizes, seed=seed, progress=progress)
-    about = {"model": HISTORY, "seed": seed}
-    return _with_history(None, history, graph, about, seed)
+    return _finish((), graph, {"model": HISTORY, "seed": seed}, seed, progress)
 
 
-def finish_run(run: TrainingRun, *, history: bool = True) -> Learned:
-    """Return what a finished run learned; with `history`, and for an episodic model, the history of its facts too."""
-    model, calibration, about = run.result()
-    if not history or model.config.form == "semantic":
-        return Learned(MemoryScorer(model, None, {}), run.graph, calibration, about)
-    fitted = History.fit(run.graph.split("train"), run.graph.sizes, seed=run.seed)
-    return _with_history(model, fitted, run.graph, about, run.seed)
-
-
-def _with_history(
-    model: TensorModel | None,
-    history: History,
-    graph: EpisodicGraph,
-    about: Mapping[str, Any],
-    seed: int,
+def finish_runs(
+    runs: Sequence[TrainingRun],
+    *,
+    history: bool = True,
+    seed: int | None = None,
+    progress: Progress = lambda share: None,
 ) -> Learned:
-    """Weigh model and history and calibrate their sum on the validation split, never on the test split."""
-    cells = CellRates.fit(history, seed=seed)
-    forecaster = fit_forecaster(history, graph, seed=seed)
-    valid = graph.splits.get("valid", Facts.of([])).true()
-    if not len(valid):
-        unfitted = Calibration({}, among_predicted=True)
-        return Learned(MemoryScorer(model, history, {}, cells), graph, unfitted, about, forecaster)
-    train = graph.split("train")
-    stored, known = (FactIndex(facts, graph.sizes) for facts in (train, Facts.concat([train, valid])))
-    generator = seeded(seed)
+    """Return what finished runs of one graph learned; with `history`, and for episodic models, its history too."""
+    if not runs:
+        raise UserError("a memory is learned from at least one training run; none was given")
+    graph = runs[0].graph
+    if any(run.graph.fingerprint != graph.fingerprint for run in runs):
+        raise UserError("the models of a memory are trained on one graph; these runs have several")
+    if len({run.model.config.form for run in runs}) > 1:
+        raise UserError("the models of a memory have one form, episodic or semantic; these runs have both")
+    models, reports = zip(*(run.result() for run in runs), strict=True)
+    seed = runs[0].seed if seed is None else seed
+    about = reports[0] if len(runs) == 1 else {"seed": seed, "runs": list(reports)}
+    if history and models[0].config.form == "episodic":
+        return _finish(models, graph, about, seed, progress)
     with one_thread():
-        weights = {}
-        if model is not None:
-            weights = fit_weights(model, history, valid, known=known, generator=generator)
-        scorer = MemoryScorer(model, history, weights, cells)
-        calibration = calibrate_predicted(
-            scorer, valid, stored=stored, known=known, slots=scorer.slots, generator=generator
-        )
-        fits = {**calibration.fits, CELL: fit_cells(cells, stored, valid, generator)}
-    return Learned(scorer, graph, replace(calibration, fits=fits), about, forecaster)
+        weights, calibration = fit_without_history(models, HeldOut.of(graph), seed)
+    return Learned(MemoryScorer(models, None, weights), graph, calibration, about)
+
+
+def _finish(models: Any, graph: EpisodicGraph, about: Mapping[str, Any], seed: int, progress: Progress) -> Learned:
+    """Fit the history of a graph, then all weights and the calibration on its validation split, never on its test."""
+    history = History.fit(graph.split("train"), graph.sizes, seed=seed, progress=lambda share: progress(share / 2))
+    forecaster = fit_forecaster(history, graph, seed=seed, progress=lambda share: progress((1 + share) / 2))
+    unfitted = MemoryScorer(models, history, {}, CellRates.fit(history, seed=seed))
+    with one_thread():
+        held_out = HeldOut.of(graph)
+        weights, calibration = fit_with_history(unfitted, held_out, seed)
+        scorer = replace(unfitted, weights=weights)
+        intervals = fit_predictor(scorer, graph, held_out.stored, seed=seed)
+    return Learned(scorer, graph, calibration, about, forecaster, intervals)

@@ -9,24 +9,22 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
-from recollect.evaluation.metrics import Evaluation, evaluate
-from recollect.evaluation.reliability import reliability_report
+from recollect.evaluation.metrics import Evaluation
 from recollect.graph.facts import EpisodicGraph
-from recollect.graph.seeds import seeded
 from recollect.memory.answering import Answering
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
-from recollect.memory.learning import HISTORY, Learned, finish_run, learn_history, run_training
+from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
+from recollect.memory.learning import Learned, Learning, finish_runs, run_training
 from recollect.memory.questions import (
     Time,
     slot_of_kind,
     slot_of_label,
 )
 from recollect.memory.saved import read_learned, to_bundle
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.tensor_model import TensorModel
-from recollect.training.auto import resolve_config
+from recollect.training.auto import resolve_configs
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun
@@ -44,10 +42,13 @@ class Memory(Answering):
 
     @property
     def model(self) -> TensorModel:
-        """The model; a memory of history alone has none."""
-        if self.scorer.model is None:
-            raise UserError("this memory is history alone and has no model; learn one with model='auto'")
-        return self.scorer.model
+        """The model of a memory that has one; a sum has several `models`, and history alone has none."""
+        return only_model(self.scorer)
+
+    @property
+    def models(self) -> tuple[TensorModel, ...]:
+        """The models whose scores are added up."""
+        return self.scorer.models
 
     @classmethod
     def learn(
@@ -72,31 +73,37 @@ class Memory(Answering):
     ) -> Memory:
         """Train a model on the train split and return its memory; `model="history"` needs no training.
 
-        The options of the model are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        The valid split, if there is one, selects the epoch, weighs model and history and calibrates the probabilities.
-        `history=False` answers by the model alone. `progress` shows a bar on standard error; each callback receives
+        `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two seeds. The
+        options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
+        The valid split, if there is one, selects the epoch, fits the weights of models and history, and calibrates the
+        probabilities.
+        `history=False` answers by the models alone. `progress` shows a bar on standard error; each callback receives
         every `Step` and `Epoch` record.
         """
-        if model.lower() == HISTORY:
-            return cls.of(learn_history(graph, seed=seed))
-        config, reason = resolve_config(
+        configs, reason = resolve_configs(
             graph, recipe if isinstance(recipe, Recipe) else parse_recipe(recipe),
             model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static,
             reciprocal=reciprocal, time_levels=time_levels, dtype=dtype,
         )  # fmt: skip
-        run = TrainingRun(graph, config, recipe=recipe, seed=seed, device=device)
-        run_training(run, reason, progress=progress, callbacks=callbacks)
-        return cls.from_run(run, history=history)
+        learning = Learning(graph, configs, recipe=recipe, history=history, seed=seed, device=device)
+        for run in learning.runs():
+            run_training(run, "" if learning.finished else reason, progress=progress, callbacks=callbacks)
+        return cls.of(learning.result())
 
     @classmethod
-    def from_run(cls, run: TrainingRun, *, history: bool = True) -> Memory:
-        """Return the memory of a finished training run; with `history`, it also reads the facts around a question."""
-        return cls.of(finish_run(run, history=history))
+    def from_run(cls, *runs: TrainingRun, history: bool = True) -> Memory:
+        """Return the memory of finished training runs on one graph, whose models it adds up.
+
+        With `history`, it also reads the facts around a question.
+        """
+        return cls.of(finish_runs(runs, history=history))
 
     @classmethod
     def of(cls, learned: Learned) -> Memory:
         """Return the memory of what was learned."""
-        return cls(learned.scorer, learned.graph, learned.calibration, learned.about, learned.forecaster)
+        return cls(
+            learned.scorer, learned.graph, learned.calibration, learned.about, learned.forecaster, learned.intervals
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Memory:
@@ -107,7 +114,7 @@ class Memory(Answering):
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
-        learned = Learned(self.scorer, self.graph, self.calibration, self.about, self.forecaster)
+        learned = Learned(self.scorer, self.graph, self.calibration, self.about, self.forecaster, self.intervals)
         write_bundle(Path(path), to_bundle(learned), overwrite=overwrite)
 
     def __repr__(self) -> str:
@@ -121,32 +128,29 @@ class Memory(Answering):
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)
+        if time >= len(self.graph.times):
+            self.graph.times.index(as_of)  # type: ignore[arg-type]  # raises UserError: it is not on the axis
         model, calibration = self._knowledge.semantic_at(time, progress)
         splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
-        scorer, about = MemoryScorer(model, None, {}), self.about | {"projection": projection}
+        scorer, about = MemoryScorer((model,), None, {}), self.about | {"projection": projection}
         return Memory(scorer, self.graph.with_splits(splits), calibration, about)
 
     # -- evaluation and embeddings ----------------------------------------------------------------------------------
 
     def evaluate(self, split: str = "test", slots: str | None = None) -> Evaluation:
-        """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities."""
-        slots = self._check_slots(slots)
-        facts = self.graph.split(split).true()
-        if not len(facts):
-            raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
-        with one_thread():
-            metrics = evaluate(self.scorer.ranked, facts, known=self.known, slots=slots)
-            reliability = reliability_report(
-                self.scorer,
-                self.scorer.normalize(facts),
-                self.calibration,
-                known=self.scorer.normalize_index(self.known),
-                slots=slots,
-                generator=seeded(0),
-                stored=self._stored if self.calibration.among_predicted else None,
-            )
-        return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability)
+        """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities.
+
+        Where all times of the split are after those of the train split, each fact is asked for with everything before
+        its time stored (single step). Where the split has intervals, `intervals` compares predicted ones with them.
+        """
+        checked = None if slots is None else self._check_slots(slots)
+        if self.forecaster is not None and is_forecast(self.forecaster, self.graph, split):
+            return evaluate_forecasts(self.forecaster, self.graph, known=self.known, split=split, slots=checked)
+        return evaluate_memory(
+            self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
+            slots=checked or self.scorer.slots, intervals=self.intervals,
+        )  # fmt: skip
 
     def embedding(self, label: Time, kind: str | None = None) -> Tensor:
         """Return the learned embedding of an entity, predicate or time, in the shape of its table's rows.

@@ -1,13 +1,15 @@
-"""What a memory ranks answers by: a θ + b log λ, the model and the history of the store, with (a, b) by slot."""
+"""What a memory ranks answers by: Σ_m a_m θ_m + b log λ, its models and the history of the store, weighted by slot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from recollect.engine import parallel_for
+from recollect.errors import UserError
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOTS, Facts
@@ -15,49 +17,49 @@ from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.models.tensor_model import TensorModel
 
-FIT_FACTS = 2048  # validation facts per slot that (a, b) are fitted to: enough for two numbers
-FIT_ROWS = 256  # facts scored at a time
+PARALLEL_WORK = 2**20  # multiply-adds per fact: enough for a block to be worth a thread
 STEPS = 20  # of Newton's method, at most
-UNFITTED = (0.4, 0.6)  # (a, b) of a memory without validation facts: typical of ICEWS14
+UNFITTED = (0.4, 0.6)  # Σ a and b of a slot without fitted weights: typical of ICEWS14
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryScorer:
-    """score = a θ + b log λ; a scorer for ranking like the model and the history that it adds up.
+    """score = Σ_m a_m θ_m + b log λ; a scorer for ranking like the models and the history that it adds up.
 
-    Without history it is θ, without a model it is log λ.
+    A model alone is θ, history alone is log λ. All models have one form, episodic or semantic.
     """
 
-    model: TensorModel | None
+    models: tuple[TensorModel, ...]
     history: History | None
-    weights: Mapping[str, tuple[float, float]]  # slot -> (a, b)
+    weights: Mapping[str, tuple[float, ...]]  # slot -> (a_1, …, a_M), then b if there is a history
     cells: CellRates | None = None  # what is likely to hold at a time, of a scorer with history
 
     def __str__(self) -> str:
-        parts = [] if self.history is None else ["history"]
-        if self.model is not None:
-            config = self.model.config
-            form = config.form + (" + static" if config.static else "")
-            parts.insert(0, f"{type(self.model).__name__}, {form}, dim {config.dim}")
-        return " + ".join(parts)
+        parts = [describe_model(model) for model in self.models]
+        return " + ".join(parts + ([] if self.history is None else ["history"]))
+
+    @property
+    def parts(self) -> tuple[Scorer, ...]:
+        """What is added up, in the order of the weights: the models, then the history."""
+        return self.models if self.history is None else (*self.models, self.history)
 
     @property
     def ranked(self) -> Scorer:
         """The scorer that evaluation ranks by: the model itself where it is alone, since its queries are faster."""
-        return self.model if self.model is not None and self.history is None else self
+        return self.models[0] if len(self.models) == 1 and self.history is None else self
 
     @property
     def slots(self) -> str:
         """The slots that can be asked for."""
-        return SLOTS if self.model is None else self.model.slots
+        return self.models[0].slots if self.models else SLOTS
 
     def normalize(self, facts: Facts) -> Facts:
-        """Return facts as the model tells them apart: a semantic one without their times."""
-        return facts if self.model is None else self.model.normalize(facts)
+        """Return facts as the models tell them apart: semantic ones without their times."""
+        return self.models[0].normalize(facts) if self.models else facts
 
     def normalize_index(self, index: FactIndex) -> FactIndex:
-        """Return the index of the same facts as the model tells them apart."""
-        return index if self.model is None else self.model.normalize_index(index)
+        """Return the index of the same facts as the models tell them apart."""
+        return self.models[0].normalize_index(index) if self.models else index
 
     def score(self, facts: Facts) -> Tensor:
         """Return the score of each fact as an answer to the question for its object: (B,)."""
@@ -66,73 +68,114 @@ class MemoryScorer:
     @torch.no_grad()
     def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
         """Return the score of fact b with `slot` replaced by candidate n: (B, N) for all ids or ids (N,) or (B, N)."""
-        if self.history is None:
-            assert self.model is not None
-            return self.model.score_against(facts, slot, candidates)
-        by_history = self.history.score_against(facts, slot, candidates)
-        if self.model is None:
-            return by_history
-        a, b = self.weights.get(slot, UNFITTED)
-        return a * self.model.score_against(facts, slot, candidates).cpu() + b * by_history
+        first, *others = self.parts
+        if not others:
+            return first.score_against(facts, slot, candidates)
+        weights = self.weights.get(slot) or self._unfitted()
+        total = weights[0] * first.score_against(facts, slot, candidates).cpu()
+        for part, weight in zip(others, weights[1:], strict=True):
+            if weight:
+                total = total + weight * part.score_against(facts, slot, candidates).cpu()
+        return total
+
+    def _unfitted(self) -> tuple[float, ...]:
+        of_models, of_history = UNFITTED
+        weights = (of_models / len(self.models),) * len(self.models)
+        return weights if self.history is None else (*weights, of_history)
 
 
-def fit_weights(
-    model: TensorModel, history: History, valid: Facts, *, known: FactIndex, generator: torch.Generator
-) -> dict[str, tuple[float, float]]:
-    """Return the (a, b) of every slot that maximise the likelihood of validation answers among all candidates."""
-    valid = valid.true()
-    weights = {}
-    for slot in model.slots:
-        chosen = valid[torch.randperm(len(valid), generator=generator)[:FIT_FACTS]]
-        parts = [_features(model, history, part, slot, known) for part in chosen.split(FIT_ROWS)]
-        weights[slot] = _fit_softmax(parts)
-    return weights
+def describe_model(model: TensorModel) -> str:
+    """Return a model's name, form and dim in a few words."""
+    config = model.config
+    form = config.form + (" + static" if config.static else "")
+    return f"{type(model).__name__}, {form}, dim {config.dim}"
+
+
+def only_model(scorer: MemoryScorer) -> TensorModel:
+    """Return the model of a scorer that has one; raise UserError for none or several."""
+    if not scorer.models:
+        raise UserError("this memory is history alone and has no model; learn one with model='complex' or another")
+    if len(scorer.models) > 1:
+        names = " + ".join(type(model).__name__ for model in scorer.models)
+        raise UserError(
+            f"this memory adds up the models {names}, and one is needed; take one of memory.models, "
+            "or learn a memory of one model"
+        )
+    return scorer.models[0]
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of all candidates of some facts' questions by each part of a scorer."""
+
+    facts: Facts  # B facts
+    features: Tensor  # (F, B, N)
+
+    def total(self, weights: Sequence[float]) -> Tensor:
+        """Return the weighted sum of the scores of all parts: (B, N)."""
+        return torch.tensordot(torch.tensor(weights, dtype=self.features.dtype), self.features, dims=1)
 
 
 @torch.no_grad()
-def _features(
-    model: TensorModel, history: History, facts: Facts, slot: str, known: FactIndex
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return θ and log λ of all candidates (B, N, 2), which of them count (B, N), and the answers (B,).
+def score_parts(parts: Sequence[Scorer], facts: Facts, slot: str, rows: int) -> list[Scored]:
+    """Return the scores of all candidates of a slot by each of F scorers, in blocks of at most `rows` facts."""
+    blocks = list(facts.split(rows))
+    scored: dict[int, Scored] = {}
 
-    Other known answers do not count.
+    def score(first: int, last: int) -> None:
+        for number in range(first, last):
+            scores = [part.score_against(blocks[number], slot).cpu() for part in parts]
+            scored[number] = Scored(blocks[number], torch.stack(scores))
+
+    parallel_for(score, len(blocks), len(facts) * PARALLEL_WORK)
+    return [scored[number] for number in range(len(blocks))]
+
+
+def fit_weights(scored: Sequence[Scored], slot: str, *, known: FactIndex) -> tuple[float, ...]:
+    """Return the weights of a conditional logit by Newton's method: those that make the facts' answers likeliest.
+
+    Other known answers are no candidates. Weights are at least 0: the most negative one is set to 0 and the others are
+    fitted again, until none is negative.
     """
-    features = torch.stack([model.score_against(facts, slot).cpu(), history.score_against(facts, slot)], dim=2)
-    own = facts.column(slot)
-    rows, ids = known.find(facts, slot)
-    counts = torch.ones(features.shape[:2], dtype=torch.bool)
-    counts[rows, ids] = False
-    counts[torch.arange(len(own)), own] = True
-    return features, counts, own
-
-
-def _fit_softmax(parts: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, float]:
-    """Return the weights of a conditional logit by Newton's method; a negative one is set to 0 and the other fitted."""
-    free, weights = [0, 1], torch.tensor([0.5, 0.5], dtype=torch.float64)
+    counts = [_counted(each.facts, slot, known) for each in scored]
+    width = len(scored[0].features)
+    free, weights = list(range(width)), torch.full((width,), 1 / width, dtype=torch.float64)
     while free:
         for _ in range(STEPS):
-            gradient, hessian = _softmax_derivatives(parts, weights)
-            hessian += 1e-3 * torch.eye(2, dtype=torch.float64)
+            gradient, hessian = _softmax_derivatives(scored, counts, slot, weights)
+            hessian += 1e-3 * torch.eye(width, dtype=torch.float64)
             step = torch.linalg.solve(hessian[free][:, free], gradient[free])
             weights[free] += step.clamp(-0.5, 0.5)
             if step.abs().max() < 1e-3:
                 break
-        negative = [i for i in free if weights[i] < 0]
-        if not negative:
+        lowest = min(free, key=lambda i: weights[i].item())
+        if weights[lowest] >= 0:
             break
-        free.remove(negative[0])
-        weights[negative[0]] = 0.0
-    return weights[0].item(), weights[1].item()
+        free.remove(lowest)
+        weights[lowest] = 0.0
+    return tuple(weights.tolist())
 
 
-def _softmax_derivatives(parts: list[tuple[Tensor, Tensor, Tensor]], weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gradient (2,) and negative Hessian (2, 2) of Σ log softmax(answer)."""
-    gradient, hessian = torch.zeros(2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)
-    for features, counts, own in parts:
-        scores = (features @ weights.to(features)).masked_fill(~counts, -torch.inf)
-        share = scores.softmax(dim=1)
-        mean = torch.einsum("bn,bnf->bf", share, features)
-        gradient += (features[torch.arange(len(own)), own] - mean).sum(0).double()
-        second = torch.einsum("bn,bnf,bng->fg", share, features, features) - mean.T @ mean
-        hessian += second.double()
+def _counted(facts: Facts, slot: str, known: FactIndex) -> Tensor:
+    """Return which candidates count: all but other known answers, (B, N) bool."""
+    return ~known.mask(facts, slot).scatter(1, facts.column(slot)[:, None], False)
+
+
+def _softmax_derivatives(
+    scored: Sequence[Scored], counts: Sequence[Tensor], slot: str, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return gradient (F,) and negative Hessian (F, F) of Σ log softmax(answer)."""
+    width = len(weights)
+    gradient, hessian = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)
+    for each, counted in zip(scored, counts, strict=True):
+        own = each.facts.column(slot)
+        share = each.total(weights.tolist()).masked_fill(~counted, -torch.inf).softmax(dim=1)
+        weighted = [share * feature for feature in each.features]
+        mean = torch.stack([part.sum(dim=1) for part in weighted]).double()  # (F, B)
+        gradient += (each.features[:, torch.arange(len(own)), own].double() - mean).sum(dim=1)
+        second = torch.stack([part.flatten() for part in weighted]) @ each.features.flatten(1).T
+        hessian += second.double() - mean @ mean.T
     return gradient, hessian

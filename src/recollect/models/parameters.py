@@ -92,7 +92,12 @@ def _owners(equation: Equation, axis: str) -> set[str]:
 def initial_parameter(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None, generator: torch.Generator | None
 ) -> nn.Parameter:
-    """Return U(−b, b) with b = √(6 / (fan_in + fan_out)), a tensor counted as (first axis) × (all others)."""
+    """Return U(−b, b) with b = √(6 / (fan_in + fan_out)), a tensor counted as (first axis) × (all others).
+
+    On the device "meta" there are no numbers, only the shape: weights that are loaded need no initial ones.
+    """
+    if device == "meta":
+        return nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
     weight: Tensor = torch.empty(shape, dtype=dtype)
     matrix = weight.flatten(1) if weight.dim() > 1 else weight[None]
     nn.init.xavier_uniform_(matrix, generator=generator)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import psutil
 
@@ -14,12 +16,48 @@ from recollect.models.zoo import parameter_count, parse_model
 from recollect.training.recipe import Recipe
 from recollect.training.run import training_bytes
 
+DIMS = ("dim", "predicate_dim", "time_dim")
+HISTORY = "history"  # the model name of a memory that has no model
+SEED_STEP = 1000  # between the seeds of the models of a sum, so that sums of neighbouring seeds share none
 MEMORY_SHARE = 0.25  # of the free memory, for the weights and their copies while training
 MIN_FACTS_PER_TIME = 2.0  # with fewer, most core tensors of times would be learned from a single fact
 TENSOR_DIMS = ((40_000, 100, 12), (10_000, 60, 10), (2_000, 40, 8), (500, 16, 6), (0, 8, 4))
 # (minimum of training facts, dim, predicate dim) of ConT, Tucker, Tree and RESCAL, largest first
 DIAGONAL_DIMS = ((40_000, 200, 200), (10_000, 100, 100), (2_000, 60, 60), (500, 32, 32), (0, 16, 16))
 # the same of DistMult, HolE and ComplEx, whose predicates have the dim of their entities
+
+
+def parse_models(text: str) -> list[str]:
+    """Return the names of the models that a text adds up; the history of a graph is no model.
+
+    >>> parse_models("cont+complex"), parse_models("History"), parse_models("history+cont")
+    (['cont', 'complex'], [], ['cont'])
+    """
+    names = [name.strip() for name in text.split("+")]
+    return [name for name in names if name.lower() != HISTORY]
+
+
+def resolve_configs(
+    graph: EpisodicGraph, recipe: Recipe, *, model: str = "auto", stored: Sequence[ModelConfig] = (), **options: Any
+) -> tuple[list[ModelConfig], str]:
+    """Return the configs of all models of a sum like "cont+complex", as `resolve_config` does each, and one sentence.
+
+    The model "history" has none. `stored` are the models of an interrupted run, whose choices are kept: a choice
+    depends on the memory that is free, which may differ when the run is resumed.
+    """
+    resolved = []
+    for number, name in enumerate(parse_models(model)):
+        given = {"model": name, **options}
+        if number < len(stored):
+            given |= {field: getattr(stored[number], field) for field in _left_open(given)}
+        resolved.append(resolve_config(graph, recipe, **given))
+    return [config for config, _ in resolved], "; ".join(reason for _, reason in resolved if reason)
+
+
+def _left_open(options: Mapping[str, Any]) -> list[str]:
+    """Return the options that are to be chosen: dims only if none of them is given."""
+    dims_given = any(options.get(name) is not None for name in DIMS)
+    return [name for name, value in options.items() if value in (None, "auto") and not (name in DIMS and dims_given)]
 
 
 def resolve_config(

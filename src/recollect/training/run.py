@@ -15,7 +15,6 @@ import torch
 
 from recollect.engine import max_query_elements
 from recollect.errors import UserError, check_process
-from recollect.evaluation.calibration import UNCALIBRATED, Calibration, calibrate
 from recollect.evaluation.metrics import summarise
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
@@ -104,8 +103,8 @@ class TrainingRun:
             settings["levels"] = list(config.time_levels)
         return {**settings, **self.recipe.to_dict(), "seed": self.seed, "data": self.graph.fingerprint}
 
-    def result(self) -> tuple[TensorModel, Calibration, dict[str, Any]]:
-        """Return the model with its best weights, its calibration on the validation split, and a training report."""
+    def result(self) -> tuple[TensorModel, dict[str, Any]]:
+        """Return the model with its best weights, and a training report."""
         self.trainer.finish_()
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
             raise UserError("the weights are no longer finite numbers; train again with a lower learning rate")
@@ -119,15 +118,7 @@ class TrainingRun:
                 "history": [asdict(record) for record in self.history],
             },
         }
-        return self.model, self._calibration(), about
-
-    def _calibration(self) -> Calibration:
-        """Return the calibration on the validation split; a semantic model tells facts apart without their times."""
-        if self.valid is None:
-            return UNCALIBRATED
-        model, generator = self.model, seeded(self.seed)
-        facts, known = model.normalize(self.valid), model.normalize_index(self.known)
-        return calibrate(model, facts, known=known, slots=model.slots, generator=generator)
+        return self.model, about
 
     def _validate(self) -> float:
         """Return the filtered MRR of the validation facts' subjects and objects."""
