@@ -14,8 +14,9 @@ from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.intervals import IntervalPredictor
 from recollect.evaluation.ranking import Scorer
-from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
+from recollect.graph.run_index import index_of
+from recollect.graph.runs import Runs, stored, stored_in
 from recollect.history.history import History
 from recollect.memory.answers import (
     NO_ANSWERS,
@@ -53,8 +54,11 @@ class Answering:
         self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
         self.forecaster = forecaster  # answers about times after the last stored one
         self.intervals = intervals  # predicts when facts held, of a graph of intervals
-        self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
-        self._stored = FactIndex(self.scorer.normalize(graph.split("train")), graph.sizes)
+        self.known = index_of(stored_in(graph, *graph.splits), graph.sizes)  # the facts of all splits
+        train = stored(graph, "train")
+        if "t" not in scorer.slots:
+            train = scorer.normalize(train.first if isinstance(train, Runs) else train)
+        self._stored = index_of(train, graph.sizes)
         self._knowledge = Knowledge(scorer, graph, calibration, self._stored)
         self._periods = PeriodQuestions(scorer, calibration, self._stored, self._knowledge)
 
@@ -122,8 +126,8 @@ class Answering:
         columns = torch.zeros(3, len(parsed), dtype=torch.float64)
         for rows, scorer, calibration, _ in self._by_scorer(asked, slot):
             columns[:, rows] = own_answers(scorer, calibration, self._stored, asked[rows], slot)
-        scores, probabilities, stored = columns
-        return answer_table(self._labels(parsed), scores, probabilities, stored.bool())
+        scores, probabilities, is_stored = columns
+        return answer_table(self._labels(parsed), scores, probabilities, is_stored.bool())
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""

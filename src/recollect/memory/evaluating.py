@@ -10,6 +10,8 @@ from recollect.evaluation.metrics import INTERPOLATION, SINGLE_STEP, Evaluation,
 from recollect.evaluation.reliability import reliability_report
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.run_index import RunIndex
+from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
 from recollect.memory.forecasts import Forecaster
 from recollect.memory.intervals import evaluate_intervals
@@ -30,6 +32,7 @@ def evaluate_memory(
     """Rank the facts of a split with the train split stored."""
     facts = _facts(graph, split)
     with one_thread():
+        known = _around(known, facts, slots)
         metrics = evaluate(scorer.ranked, facts, known=known, slots=slots)
         reliability = reliability_report(
             scorer,
@@ -48,8 +51,10 @@ def evaluate_memory(
 
 def is_forecast(forecaster: Forecaster | None, graph: EpisodicGraph, split: str) -> bool:
     """Return whether a memory answers about a split by forecasts: all its times are after the last stored one."""
-    facts = graph.split(split)
-    return forecaster is not None and len(facts) > 0 and int(facts.t.min()) > forecaster.last
+    graph.check_split(split)
+    facts = stored_in(graph, split)
+    times = facts.first.t if isinstance(facts, Runs) else facts.t
+    return forecaster is not None and len(times) > 0 and int(times.min()) > forecaster.last
 
 
 def evaluate_forecasts(
@@ -62,8 +67,9 @@ def evaluate_forecasts(
     if slots is not None and "t" in slots:
         raise UserError(f"the {split} split is after all stored times, so times are given; evaluate slots s, p and o")
     slots, facts = slots or "spo", _facts(graph, split)
-    reading = forecaster.history.with_facts(known.facts)
+    reading = forecaster.history.with_facts(stored_in(graph, *graph.splits))
     with one_thread():
+        known = _around(known, facts, slots)
         metrics = evaluate(reading, facts, known=known, slots=slots)
         reliability = reliability_report(
             reading,
@@ -78,7 +84,14 @@ def evaluate_forecasts(
 
 
 def _facts(graph: EpisodicGraph, split: str) -> Facts:
-    facts = graph.split(split).true()
+    """Return the facts of a split; of a graph of intervals, one fact of each run."""
+    graph.check_split(split)
+    facts = sampled(graph, split, seeded(0)).true()
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
     return facts
+
+
+def _around(known: FactIndex, facts: Facts, slots: str) -> FactIndex:
+    """Return an index of single facts that answers the questions about some slots of these facts."""
+    return known.around(facts, slots) if isinstance(known, RunIndex) else known

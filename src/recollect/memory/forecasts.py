@@ -25,7 +25,8 @@ from recollect.engine import one_thread
 from recollect.evaluation.calibration import PREDICTED_ROWS, Calibration, Sample, fit_platt, sample_scored
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts
-from recollect.graph.runs import Runs
+from recollect.graph.run_index import index_of
+from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
 from recollect.history.bins import SIDE
 from recollect.history.cells import CellRates
@@ -166,13 +167,12 @@ def fit_forecaster(
 
 def _calibrate(forecaster: Forecaster, graph: EpisodicGraph, generator: torch.Generator) -> Calibration:
     """Return the calibration by questions about past times, each with the facts stored that are h steps older."""
-    stored, valid = graph.split("train").true(), graph.splits.get("valid", Facts.of([])).true()
-    known = Facts.concat([stored, valid])
-    asked = valid if len(valid) else stored
-    # validation facts after all others become known as time goes on; else they are never stored
-    store = known if len(valid) and int(valid.t.min()) > forecaster.last else stored
-    reading = forecaster if store is stored else replace(forecaster, stored=forecaster.history.with_facts(store))
-    answers = FactIndex(known, graph.sizes)
+    valid = sampled(graph, "valid", generator).true()
+    asked = valid if len(valid) else sampled(graph, "train", generator).true()
+    reading, known = forecaster, stored_in(graph, "train", "valid")
+    if len(valid) and int(valid.t.min()) > forecaster.last:  # they become known as time goes on
+        reading = replace(forecaster, stored=forecaster.history.with_facts(known))
+    answers = index_of(known, graph.sizes)
     samples: dict[str, list[Sample]] = {}
     for horizon in HORIZONS:
         later = asked[asked.t >= horizon]  # something may be stored h steps before them

@@ -12,6 +12,7 @@ from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.intervals import IntervalPredictor
 from recollect.graph.facts import EpisodicGraph
+from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.fitting import HeldOut, fit_with_history, fit_without_history
@@ -121,7 +122,7 @@ def finish_runs(
 
 def _finish(models: Any, graph: EpisodicGraph, about: Mapping[str, Any], seed: int, progress: Progress) -> Learned:
     """Fit the history of a graph, then all weights and the calibration on its validation split, never on its test."""
-    history = History.fit(graph.split("train"), graph.sizes, seed=seed, progress=lambda share: progress(share / 2))
+    history = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=lambda share: progress(share / 2))
     forecaster = fit_forecaster(history, graph, seed=seed, progress=lambda share: progress((1 + share) / 2))
     unfitted = MemoryScorer(models, history, {}, CellRates.fit(history, seed=seed))
     with one_thread():

@@ -12,6 +12,7 @@ from torch import Tensor
 from recollect.errors import UserError, check_process
 from recollect.evaluation.metrics import Evaluation
 from recollect.graph.facts import EpisodicGraph
+from recollect.graph.runs import split_runs
 from recollect.memory.answering import Answering
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
 from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
@@ -120,7 +121,7 @@ class Memory(Answering):
     def __repr__(self) -> str:
         sizes = self.graph.sizes
         counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
-        return f"Memory({self.scorer}; {self.graph.name}: {counts}, {len(self._stored.facts):,} facts)"
+        return f"Memory({self.scorer}; {self.graph.name}: {counts}, {self.graph.counts['train']:,} facts)"
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
@@ -131,7 +132,7 @@ class Memory(Answering):
         if time >= len(self.graph.times):
             self.graph.times.index(as_of)  # type: ignore[arg-type]  # raises UserError: it is not on the axis
         model, calibration = self._knowledge.semantic_at(time, progress)
-        splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
+        splits = {name: part.at(time) for name, part in split_runs(self.graph).items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
         scorer, about = MemoryScorer((model,), None, {}), self.about | {"projection": projection}
         return Memory(scorer, self.graph.with_splits(splits), calibration, about)
@@ -142,7 +143,8 @@ class Memory(Answering):
         """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities.
 
         Where all times of the split are after those of the train split, each fact is asked for with everything before
-        its time stored (single step). Where the split has intervals, `intervals` compares predicted ones with them.
+        its time stored (single step). A graph of intervals is evaluated by one fact of each run, at a random time of
+        it; `intervals` then compares predicted with true ones.
         """
         checked = None if slots is None else self._check_slots(slots)
         if self.forecaster is not None and is_forecast(self.forecaster, self.graph, split):
