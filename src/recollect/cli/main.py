@@ -32,6 +32,7 @@ for command in (
     ask.baseline,
     ask.recall,
     ask.know,
+    ask.forecast,
     ask.project,
     listing.models,
 ):
