@@ -90,8 +90,7 @@ def run_steps(source: str, file: Path) -> list[Step]:
         step(f"recall, {ASKED} × {slot}", asked)
     folder = file.with_name("posts.memory")
     step("save", lambda: memory.save(folder))
-    del memory, graph, runs  # so that the peak is that of one memory
-    step("load", lambda: recollect.Memory.load(folder))
+    step("load", lambda: recollect.Memory.load(folder))  # next to the first memory
     return steps
 
 

@@ -26,7 +26,7 @@ from recollect.models.tensor_model import TensorModel
 CELL = "cell"  # the calibration of cells, beside those of slots
 FIT_TIMES = 32  # times whose cells a calibration is fitted to
 BEST_CELLS, OTHER_CELLS = 2048, 2048  # per time: the likeliest cells, and random ones that stand for all others
-MIN_RATE = 1e-30
+MIN_RATE = 1e-5  # facts per cell; below it evidence says nothing, and log λ would bend the calibration
 BLOCK_PAIRS = 2**16  # pairs of entities whose cells are rated at a time
 
 
@@ -133,27 +133,41 @@ def _scores(rates: Floats) -> Tensor:
 
 def fit_cells(
     cells: CellRates, stored: FactIndex, valid: Facts, answers: FactIndex, generator: torch.Generator
-) -> tuple[float, float]:
+) -> tuple[float, ...]:
     """Return the (a, b) of σ(a log λ + b), the probability that a cell that is not stored holds.
 
     It is fitted to the `answers` at the times of held-out facts.
     """
     times = valid.t.unique()
     times = times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]]
+    samples = [
+        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator) for time in times.tolist()
+    ]
+    return fit_platt(Sample.concat(samples))
+
+
+def sample_cells(
+    cells: CellRates,
+    asked: int,
+    time: int,
+    *,
+    stored: FactIndex,
+    answers: FactIndex,
+    generator: torch.Generator,
+) -> Sample:
+    """Return log λ at the time `asked` of cells that are not stored, and whether they are answers at `time`."""
     pairs, predicates = cells.pairs(), np.arange(stored.size("p"))
-    size, samples = len(pairs) * len(predicates), []
-    for time in times.tolist():
-        best, of_best = _best_cells(cells, time, pairs, predicates, min(size, BEST_CELLS))
-        others = np.setdiff1d(torch.randint(size, (OTHER_CELLS,), generator=generator).numpy(), best)
-        of_others = cells.at(time, pairs[others // len(predicates)])[np.arange(len(others)), others % len(predicates)]
-        chosen = np.concatenate([best, others])
-        facts = cells.facts(pairs[chosen // len(predicates)], predicates[chosen % len(predicates)], time)
-        weight = torch.ones(len(chosen), dtype=torch.float64)
-        weight[len(best) :] = (size - len(best)) / max(1, len(others))
-        scores = _scores(np.concatenate([of_best, of_others]))
-        is_new = ~stored.contains(facts)
-        samples.append((scores[is_new], answers.contains(facts)[is_new], weight[is_new]))
-    return fit_platt(Sample(*(torch.cat(columns) for columns in zip(*samples, strict=True))))
+    size = len(pairs) * len(predicates)
+    best, of_best = _best_cells(cells, asked, pairs, predicates, min(size, BEST_CELLS))
+    others = np.setdiff1d(torch.randint(size, (OTHER_CELLS,), generator=generator).numpy(), best)
+    of_others = cells.at(asked, pairs[others // len(predicates)])[np.arange(len(others)), others % len(predicates)]
+    chosen = np.concatenate([best, others])
+    facts = cells.facts(pairs[chosen // len(predicates)], predicates[chosen % len(predicates)], time)
+    weight = torch.ones(len(chosen), dtype=torch.float64)
+    weight[len(best) :] = (size - len(best)) / max(1, len(others))
+    is_new = ~stored.contains(facts)
+    scores = _scores(np.concatenate([of_best, of_others]))
+    return Sample(scores[is_new], answers.contains(facts)[is_new], weight[is_new])
 
 
 def _largest(values: np.ndarray, count: int) -> Ints:
