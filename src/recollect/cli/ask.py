@@ -32,9 +32,13 @@ def recall(
     why: Why = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Recall the one part that is left out of a fact: stored answers first, then predicted ones.
+    """Recall the one part that is left out of a fact. Stored answers come first, then predicted ones.
 
-    Example: `recollect recall world.memory --predicate "President of" --object Reathland --time 2004-05`
+    \b
+    recollect recall world.memory --predicate Visits --object Reathland --time 2004
+    recollect recall world.memory --subject Reathland --predicate Sanctions --time 2004
+    recollect recall world.memory --predicate Visits --object Reathland --time 2004-05 --why
+    Next: recollect know world.memory
     """
     from recollect.memory.memory import load
 
@@ -53,9 +57,13 @@ def know(
     include: opt.Include = "all",
     as_json: opt.Json = False,
 ) -> None:
-    """List what holds now, or held as of a time: stored facts first, then what is likely though it was never stored.
+    """List what holds now, or held as of a time. Stored facts come first, then what is likely though never stored.
 
-    Example: `recollect know world.memory --predicate "President of" --as-of 2004-05`
+    \b
+    recollect know world.memory --predicate "President of" --as-of 2004-05
+    recollect know world.memory --object Reathland
+    recollect know world.memory --as-of 2004 --include stored
+    Next: recollect ask world.memory
     """
     from recollect.memory.memory import load
 
@@ -81,7 +89,9 @@ def forecast(
 ) -> None:
     """List the likeliest facts in each of the next steps, by what is stored.
 
-    Example: `recollect forecast world.memory --predicate "President of" --horizon 3 --top 5`
+    \b
+    recollect forecast world.memory --predicate "President of" --horizon 3 --top 5
+    Next: recollect evaluate world.memory
     """
     from recollect.memory.memory import load
 
@@ -97,9 +107,11 @@ def project(
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Save what holds as of a time as a semantic memory, which recall, know and evaluate read like any other.
+    """Save what holds as of a time as a semantic memory. Recall, know and evaluate read it like any other.
 
-    Example: `recollect project world.memory --as-of 2004-05 --out then.memory`
+    \b
+    recollect project world.memory --as-of 2004-05 --out then.memory
+    Next: recollect show then.memory
     """
     from recollect.memory.memory import load
 
@@ -126,9 +138,13 @@ def evaluate(
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Rank the facts of a split among all candidates of every slot, filtered and raw.
+    """Rank the facts of a split among all candidates. Every slot, filtered and raw.
 
-    Example: `recollect evaluate world.memory --split test --slots so`
+    \b
+    recollect evaluate world.memory
+    recollect evaluate world.memory --split valid
+    recollect evaluate world.memory --split test --slots so
+    Next: recollect baseline world
     """
     from recollect.memory.memory import load
 
@@ -153,9 +169,13 @@ def baseline(
     dates: opt.Dates = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Rank without a model: the most frequent answer, the most frequent one near in time, and history.
+    """Rank without a model. The most frequent answer, the most frequent one near in time, and history.
 
-    Example: `recollect baseline world --split valid`
+    \b
+    recollect baseline world
+    recollect baseline world --split valid
+    recollect baseline world --slots so --json
+    Next: recollect train world
     """
     from recollect.evaluation.baselines import DECAYS, Baseline
     from recollect.evaluation.metrics import evaluate as evaluate_scorer

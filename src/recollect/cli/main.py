@@ -19,9 +19,8 @@ from recollect.cli.threads import sleep_while_waiting, use_threads
 from recollect.errors import DataWarning, UserError
 
 app = typer.Typer(
-    help="Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # help as plain text: half as long as in boxes
     pretty_exceptions_enable=False,
 )
 for command in (
@@ -58,7 +57,14 @@ def program(
         int | None, typer.Option(metavar="N", help="Threads of a command, before its name; by default one per core.")
     ] = None,
 ) -> None:
-    """Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part."""
+    """Memory for knowledge graphs that change: learn facts, recall any part of them.
+
+    \b
+    recollect data show events.csv                what a file of facts has
+    recollect train events.csv                    learn it: writes events.memory
+    recollect ask events.memory                   ask it
+    Next: recollect train --help
+    """
     use_threads(threads)
 
 

@@ -40,11 +40,13 @@ def ask(
     top: opt.Top = 10,
     as_json: opt.Json = False,
 ) -> None:
-    """Ask question after question at a prompt that completes labels; `help` there shows how to ask.
+    """Ask question after question at a prompt. Tab completes labels, `help` shows how to ask.
 
     Lines from a pipe are answered too.
 
-    Example: `recollect ask world.memory`
+    \b
+    recollect ask world.memory
+    Next: recollect show world.memory
     """
     from recollect.memory.memory import load
 
