@@ -159,8 +159,7 @@ def open_excel(path: Path, name: str, sheet: str | None) -> Rows:
         if sheet is not None and sheet not in book.sheet_names:
             raise UserError(f"{name}: no sheet {sheet!r}; there are {', '.join(map(repr, book.sheet_names))}")
         for each in [sheet] if sheet is not None else book.sheet_names:
-            opened = book.load_sheet(each)
-            table = pa.table(opened)
+            table = pa.table(book.load_sheet(each, dtypes="string"))
             if table.num_rows:
                 break
         else:
