@@ -152,10 +152,15 @@ def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
             row
             | ({"score": "" if row["score"] is None else f"{row['score']:.3f}"} if "score" in row else {})
             | {"probability": f"{row['probability']:.3f}"}
+            | ({"model_share": _percent(row["model_share"])} if "model_share" in row else {})
             | ({"why": _reasons(row["why"])} if "why" in row else {})
             for row in rows
         ]
     print_rows(rows, as_json)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _reasons(why: list[dict[str, Any]] | None) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
 PROMPT = "? "
+HIDDEN = ("score", "probability", "status", "model_share", "why")  # columns that are no labels
 REASONS = 3  # stored facts that `why` names for each answer
 HELP = """\
 who PREDICATE OBJECT TIME        who leads France 1950
@@ -160,7 +161,7 @@ def print_found(rows: list[dict[str, Any]]) -> None:
     """Print answers in lines: stored or the probability, the labels, and the reasons below them."""
     if not rows:
         print_line("no answers")
-    columns = [name for name in (rows[0] if rows else ()) if name not in ("score", "probability", "status", "why")]
+    columns = [name for name in (rows[0] if rows else ()) if name not in HIDDEN]
     width = {name: max(len(escape_controls(row[name])) for row in rows) for name in columns}
     for row in rows:
         sure = "stored" if row["status"] == "stored" else f"{row['probability']:.1%}"
