@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 REASONS = 3  # stored facts that --why names for each answer
 HITS = ("hits@1", "hits@3", "hits@10")
+Why = Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")]
 EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
 
 
@@ -28,7 +29,7 @@ def recall(
     time: opt.Time = None,
     top: opt.Top = 10,
     include: opt.Include = "all",
-    why: Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")] = False,
+    why: Why = False,
     as_json: opt.Json = False,
 ) -> None:
     """Recall the one part that is left out of a fact: stored answers first, then predicted ones.
@@ -66,6 +67,27 @@ def know(
             progress=progress.update,
         )  # fmt: skip
     print_answers(answers.to_dicts(), as_json)
+
+
+def forecast(
+    memory: opt.MemoryDir,
+    subject: opt.Subject = None,
+    predicate: opt.Predicate = None,
+    object: opt.Object = None,
+    horizon: Annotated[int, typer.Option(help="Number of steps after the last stored time.")] = 7,
+    top: Annotated[int, typer.Option(min=1, help="Number of facts in each step.")] = 10,
+    why: Why = False,
+    as_json: opt.Json = False,
+) -> None:
+    """List the likeliest facts in each of the next steps, by what is stored.
+
+    Example: `recollect forecast world.memory --predicate "President of" --horizon 3 --top 5`
+    """
+    from recollect.memory.memory import load
+
+    given = {"subject": subject, "predicate": predicate, "object": object}
+    found = load(memory).forecast(**given, horizon=horizon, top=top, explain=REASONS if why else 0)
+    print_answers(found.to_dicts(), as_json)
 
 
 def project(
@@ -138,17 +160,23 @@ def baseline(
     from recollect.evaluation.baselines import DECAYS, Baseline
     from recollect.evaluation.metrics import evaluate as evaluate_scorer
     from recollect.evaluation.ranking import Scorer
-    from recollect.graph.fact_index import FactIndex
     from recollect.graph.facts import parse_slots
+    from recollect.graph.run_index import RunIndex, index_of
+    from recollect.graph.runs import sampled, stored_in
+    from recollect.graph.seeds import seeded
     from recollect.history.history import History
 
     graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), None)
-    known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
+    graph.check_split(split)
+    facts = sampled(graph, split, seeded(0)).true()
+    known = index_of(stored_in(graph, *graph.filter_splits(split)), graph.sizes)
+    if isinstance(known, RunIndex):
+        known = known.around(facts, parse_slots(slots))
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
     train = graph.split("train")
     scorers: dict[str, Scorer] = {name: Baseline(train, graph.sizes, decay=decay) for name, decay in DECAYS.items()}
-    scorers["history"] = History.fit(train, graph.sizes)
+    scorers["history"] = History.fit(stored_in(graph, "train"), graph.sizes)
     rows = []
     for name, scorer in scorers.items():
         filtered = evaluate_scorer(scorer, facts, known=known, slots=parse_slots(slots))["filtered"]
@@ -177,10 +205,8 @@ def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
     if not as_json:
         rows = [
             row
-            | {
-                "score": "" if row["score"] is None else f"{row['score']:.3f}",
-                "probability": f"{row['probability']:.3f}",
-            }
+            | ({"score": "" if row["score"] is None else f"{row['score']:.3f}"} if "score" in row else {})
+            | {"probability": f"{row['probability']:.3f}"}
             | ({"why": _reasons(row["why"])} if "why" in row else {})
             for row in rows
         ]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from recollect.evaluation.calibration import Calibration, Sample, fit_platt
-from recollect.graph.episodes import runs
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
-from recollect.graph.runs import Runs
+from recollect.graph.run_index import RunIndex
+from recollect.graph.runs import Runs, maximal_runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.memory.answers import Answers, best_triples
@@ -25,7 +25,7 @@ from recollect.models.tensor_model import TensorModel
 CELL = "cell"  # the calibration of cells, beside those of slots
 FIT_TIMES = 32  # times whose cells a calibration is fitted to
 BEST_CELLS, OTHER_CELLS = 2048, 2048  # per time: the likeliest cells, and random ones that stand for all others
-MIN_RATE = 1e-30
+MIN_RATE = 1e-5  # facts per cell; below it evidence says nothing, and log λ would bend the calibration
 
 
 class Knowledge:
@@ -37,7 +37,9 @@ class Knowledge:
     @cached_property
     def runs(self) -> Runs:
         """The runs of the stored facts."""
-        return runs(self.graph.with_splits({"train": self.stored.facts}))
+        if isinstance(self.stored, RunIndex):
+            return self.stored.runs
+        return maximal_runs(self.stored.facts, self.stored.sizes)
 
     @cached_property
     def _states(self) -> SemanticStates:
@@ -105,33 +107,49 @@ def likely_cells(
     pairs, rates = cells.at(time, given.get("s"), given.get("o"))
     predicates = np.array([given["p"]]) if "p" in given else np.arange(rates.shape[1])
     rates = rates[:, predicates]
-    held = int((stored.facts.t == time).sum())
-    best = _largest(rates.ravel(), min(rates.size, max(0, top) + held))
+    best = _largest(rates.ravel(), min(rates.size, max(0, top) + stored.count_at(time)))
     facts = cells.facts(pairs[best // len(predicates)], predicates[best % len(predicates)], time)
     is_new = ~stored.contains(facts)
     scores = torch.from_numpy(np.log(np.maximum(rates.ravel()[best], MIN_RATE))).double()
     return facts[is_new][: max(0, top)], scores[is_new][: max(0, top)]
 
 
-def fit_cells(cells: CellRates, stored: FactIndex, valid: Facts, generator: torch.Generator) -> tuple[float, float]:
-    """Return the (a, b) of σ(a log λ + b), the probability that a cell that is not stored holds."""
+def fit_cells(
+    cells: CellRates, stored: FactIndex, valid: Facts, answers: FactIndex, generator: torch.Generator
+) -> tuple[float, ...]:
+    """Return the (a, b) of σ(a log λ + b), the probability that a cell that is not stored holds.
+
+    It is fitted to the `answers` at the times of held-out facts.
+    """
     times = valid.t.unique()
     times = times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]]
-    answers = FactIndex(valid, stored.sizes)
-    samples = []
-    for time in times.tolist():
-        pairs, rates = cells.at(time)
-        flat = rates.ravel()
-        best = _largest(flat, min(flat.size, BEST_CELLS))
-        others = torch.randint(flat.size, (OTHER_CELLS,), generator=generator).numpy()
-        chosen = np.concatenate([best, np.setdiff1d(others, best)])
-        facts = cells.facts(pairs[chosen // rates.shape[1]], chosen % rates.shape[1], time)
-        weight = torch.ones(len(chosen), dtype=torch.float64)
-        weight[len(best) :] = (flat.size - len(best)) / max(1, len(chosen) - len(best))
-        scores = torch.from_numpy(np.log(np.maximum(flat[chosen], MIN_RATE))).double()
-        is_new = ~stored.contains(facts)
-        samples.append((scores[is_new], answers.contains(facts)[is_new], weight[is_new]))
-    return fit_platt(Sample(*(torch.cat(columns) for columns in zip(*samples, strict=True))))
+    samples = [
+        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator) for time in times.tolist()
+    ]
+    return fit_platt(Sample.concat(samples))
+
+
+def sample_cells(
+    cells: CellRates,
+    asked: int,
+    time: int,
+    *,
+    stored: FactIndex,
+    answers: FactIndex,
+    generator: torch.Generator,
+) -> Sample:
+    """Return log λ at the time `asked` of cells that are not stored, and whether they are answers at `time`."""
+    pairs, rates = cells.at(asked)
+    flat = rates.ravel()
+    best = _largest(flat, min(flat.size, BEST_CELLS))
+    others = torch.randint(flat.size, (OTHER_CELLS,), generator=generator).numpy()
+    chosen = np.concatenate([best, np.setdiff1d(others, best)])
+    facts = cells.facts(pairs[chosen // rates.shape[1]], chosen % rates.shape[1], time)
+    weight = torch.ones(len(chosen), dtype=torch.float64)
+    weight[len(best) :] = (flat.size - len(best)) / max(1, len(chosen) - len(best))
+    scores = torch.from_numpy(np.log(np.maximum(flat[chosen], MIN_RATE))).double()
+    is_new = ~stored.contains(facts)
+    return Sample(scores[is_new], answers.contains(facts)[is_new], weight[is_new])
 
 
 def _largest(values: np.ndarray, count: int) -> Ints:
