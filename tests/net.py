@@ -28,6 +28,7 @@ from recollect.training.recipe import parse_recipe
 from recollect.training.trainer import Epoch
 
 HELP_COLUMNS = 100
+QUESTION = "Bran Nethova | Ambassador of | ? | 2001-04\n"  # on standard input, for `ask`
 
 
 def use_one_thread() -> None:
@@ -222,8 +223,12 @@ def know(memory: Memory, as_of: str | None, top: int, **given: str) -> list[dict
 
 
 def evaluate(memory: Memory, split: str) -> dict[str, Any]:
-    """Return all figures of an evaluation as JSON would give them back."""
-    return json.loads(json.dumps(memory.evaluate(split).to_dict()))
+    """Return all figures of an evaluation that version 0.1 gave, as JSON would give them back."""
+    found = json.loads(json.dumps(memory.evaluate(split).to_dict()))
+    for reports in found["calibration"].values():
+        for report in reports.values():
+            del report["likely_error"]
+    return {name: found[name] for name in ("split", "facts", "filtered", "raw", "calibration")}
 
 
 # --- command line ---
@@ -248,7 +253,7 @@ def run_command(*words: object, data: Path | None = None) -> tuple[int, str]:
     environment = {"COLUMNS": str(HELP_COLUMNS), "NO_COLOR": "1", "TERM": "dumb"}
     if data is not None:
         environment["RECOLLECT_DATA"] = str(data)
-    result = CliRunner().invoke(app, list(map(str, words)), env=environment, prog_name="recollect")
+    result = CliRunner().invoke(app, list(map(str, words)), input=QUESTION, env=environment, prog_name="recollect")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, re.sub("\x1b\\[[0-9;]*m", "", result.stdout)
@@ -276,11 +281,13 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
     words: dict[str, list[object]] = {
         "train": [table, *small, "--out", out / "a.memory"],
         "show": [memory],
+        "ask": [memory],
         "evaluate": [memory],
         "search": [table, *small, "--set", "validate_every=1", "--budget", 0.08, "--out", out / "search"],
         "baseline": [table],
         "recall": [memory, *asked],
         "know": [memory],
+        "forecast": [out / "h.memory"],
         "project": [memory, "--out", out / "b.memory"],
         "models": [],
         "recipes list": [],
@@ -293,4 +300,6 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "data formats": [],
     }
     out.mkdir()
+    code, _ = run_command("train", table, "--model", "history", "--out", out / "h.memory")
+    assert code == 0
     return {name: [*name.split(), *more, "--json"] for name, more in words.items()}

@@ -50,7 +50,8 @@ def test_recall_returns_all_labels_stored_first_then_by_descending_score(memory,
     assert table["score"].to_list() == pytest.approx(scores[ids].tolist(), rel=1e-5, abs=1e-5)
     assert set(table.filter(status="stored")["probability"]) <= {1.0}
     logits = torch.tensor(predicted["score"].to_list()).double()
-    expected = memory.calibration.probability((logits.log_softmax(0).exp()).logit(), slot)
+    context = torch.tensor(1.0 + table.filter(status="stored").height).double().log()
+    expected = memory.calibration.probability((logits.log_softmax(0).exp()).logit(), slot, context)
     assert predicted["probability"].to_list() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-9)
 
 

@@ -10,11 +10,14 @@ from typing import Any
 from recollect.engine import one_thread
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.intervals import IntervalPredictor
 from recollect.graph.facts import EpisodicGraph
 from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.fitting import HeldOut, fit_with_history, fit_without_history
+from recollect.memory.forecasts import Forecaster, fit_forecaster
+from recollect.memory.intervals import fit_predictor
 from recollect.memory.progress import ProgressBar
 from recollect.memory.scorer import MemoryScorer
 from recollect.models.config import ModelConfig
@@ -34,6 +37,8 @@ class Learned:
     graph: EpisodicGraph
     calibration: Calibration
     about: Mapping[str, Any]
+    forecaster: Forecaster | None = None  # of a memory with history
+    intervals: IntervalPredictor | None = None  # of a graph of intervals
 
 
 class Learning:
@@ -117,8 +122,12 @@ def finish_runs(
 
 def _finish(models: Any, graph: EpisodicGraph, about: Mapping[str, Any], seed: int, progress: Progress) -> Learned:
     """Fit the history of a graph, then all weights and the calibration on its validation split, never on its test."""
-    history = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=progress)
+    history = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=lambda share: progress(share / 2))
+    forecaster = fit_forecaster(history, graph, seed=seed, progress=lambda share: progress((1 + share) / 2))
     unfitted = MemoryScorer(models, history, {}, CellRates.fit(history, seed=seed))
     with one_thread():
-        weights, calibration = fit_with_history(unfitted, HeldOut.of(graph), seed)
-    return Learned(replace(unfitted, weights=weights), graph, calibration, about)
+        held_out = HeldOut.of(graph)
+        weights, calibration = fit_with_history(unfitted, held_out, seed)
+        scorer = replace(unfitted, weights=weights)
+        intervals = fit_predictor(scorer, graph, held_out.stored, seed=seed)
+    return Learned(scorer, graph, calibration, about, forecaster, intervals)
