@@ -25,9 +25,10 @@ from recollect.models.tensor_model import TensorModel
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 KINDS = {"entity": "who, whom", "predicate": "what", "time": "when"}
-_CONT = modern("cont", 100, predicate_dim=12, static=True, candidates=0, epochs=16, patience=9)
-_COMPLEX = modern("complex", 200, static=True, epochs=24, patience=9)
-PARTS = {"ConT": (_CONT, 0), "ComplEx": (_COMPLEX, 0), "another ConT": (_CONT, 10)}  # and what is added to the seed
+PARTS = {
+    "ConT": modern("cont", 100, predicate_dim=12, static=True, candidates=0, epochs=16, patience=9),
+    "ComplEx": modern("complex", 200, static=True, epochs=24, patience=9),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +45,17 @@ class Board:
 BOARDS = (
     Board(
         data="icews14",
-        rows=((), ("ConT",), ("ConT", "ComplEx"), ("ConT", "ComplEx", "another ConT")),
+        rows=((), ("ConT",), ("ConT", "ComplEx")),
         published=(("TNTComplEx, dim 1560", 0.62), ("best of any method", 0.651)),
     ),
     Board(
         data="icews05-15",
         slots="spo",  # 4,017 days
+        seeds=(0,),
         published=(("TNTComplEx, ten times the dim", 0.67), ("best of any method", 0.698)),
     ),
     Board(data="icews-countries"),
-    Board(data="gdelt2012-countries"),
+    Board(data="gdelt2012-countries", seeds=(0,)),  # seeds only choose samples of its 740,000 facts
 )
 
 
@@ -63,7 +65,7 @@ def run(workspace: Workspace) -> dict[str, Any]:
     if workspace.data or workspace.quick:
         data = workspace.data or "world"
         boards = (Board(data=data, rows=((), ("ConT", "ComplEx")), seeds=(0,)),)
-    workspace.expected = sum(len(board.rows) * len(board.seeds) for board in boards)
+    workspace.expected = sum(len(board.rows) * len(board.seeds) + 1 for board in boards)
     return {"boards": [_run_board(workspace, board) for board in boards]}
 
 
@@ -79,17 +81,15 @@ def _run_board(workspace: Workspace, board: Board) -> dict[str, Any]:
             found = workspace.cached(name, settings, partial(fitted.row, names))
             rows.append({"parts": list(names), "seed": seed, **found})
     workspace.remove_checkpoints()
-    counting = {}
-    for kind, decay in DECAYS.items():
-        scorer = Baseline(graph.split("train"), graph.sizes, decay=decay)
-        counting[kind] = _figures(scorer, graph, "test", board.slots)
+    settings = {"data": board.data, "slots": board.slots}
+    counting = workspace.cached(f"{board.data} counting", settings, partial(_counting, graph, board.slots))
     return {
         "data": board.data,
         "published": board.published,
         "slots": board.slots,
         "sizes": graph.sizes,
         "splits": {split: len(facts) for split, facts in graph.splits.items()},
-        "counting": counting,
+        "counting": {kind: counting[kind] for kind in DECAYS},
         "rows": rows,
     }
 
@@ -119,7 +119,7 @@ class _Fitted:
         weights: dict[str, tuple[float, ...]] = {}
         scorer: Scorer = history
         if names:
-            models = [self._train(*PARTS[name]) for name in names]
+            models = [self._train(PARTS[name]) for name in names]
             unfitted = MemoryScorer(tuple(models), history, {}, CellRates.fit(history, seed=self.seed))
             weights, _ = fit_with_history(unfitted, HeldOut.of(self.graph), self.seed)
             scorer = replace(unfitted, weights=weights)
@@ -129,14 +129,20 @@ class _Fitted:
         fit = {"seconds": round(self.fit_seconds, 1), "cpu_seconds": round(self.fit_cpu_seconds, 1)}
         return {"weights": weights, "figures": figures, "history_fit": fit}
 
-    def _train(self, entry: Entry, step: int) -> TensorModel:
-        """Return a model trained with the seed plus a step; rows of the same seed share its checkpoint."""
-        entry, seed = _small(entry) if self.workspace.quick else entry, self.seed + step
-        settings = {"data": self.board.data, "entry": entry.to_dict(), "seed": seed}
-        checkpoint = self.workspace.checkpoint(f"{entry.config.model} seed {seed}", settings)
-        run = self.workspace.train(self.graph, entry.config, entry.recipe, seed=seed, checkpoint=checkpoint)
+    def _train(self, entry: Entry) -> TensorModel:
+        """Return a trained model; rows of the same seed share its checkpoint."""
+        entry = _small(entry) if self.workspace.quick else entry
+        settings = {"data": self.board.data, "entry": entry.to_dict(), "seed": self.seed}
+        checkpoint = self.workspace.checkpoint(f"{entry.config.model} seed {self.seed}", settings)
+        run = self.workspace.train(self.graph, entry.config, entry.recipe, seed=self.seed, checkpoint=checkpoint)
         run.trainer.finish_()
         return run.model
+
+
+def _counting(graph: EpisodicGraph, slots: str) -> dict[str, Any]:
+    """Return the figures of counting, which is not fitted."""
+    train, sizes = graph.split("train"), graph.sizes
+    return {kind: _figures(Baseline(train, sizes, decay=decay), graph, "test", slots) for kind, decay in DECAYS.items()}
 
 
 def _small(entry: Entry) -> Entry:
