@@ -48,14 +48,8 @@ BOARDS = (
         rows=((), ("ConT",), ("ConT", "ComplEx")),
         published=(("TNTComplEx, dim 1560", 0.62), ("best of any method", 0.651)),
     ),
-    Board(
-        data="icews05-15",
-        slots="spo",  # 4,017 days
-        seeds=(0,),
-        published=(("TNTComplEx, ten times the dim", 0.67), ("best of any method", 0.698)),
-    ),
     Board(data="icews-countries"),
-    Board(data="gdelt2012-countries", seeds=(0,)),  # seeds only choose samples of its 740,000 facts
+    Board(data="gdelt2012-countries", seeds=(0,)),  # a seed only chooses which facts a pass reads
 )
 
 
