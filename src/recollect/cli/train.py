@@ -33,9 +33,7 @@ CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
 
 def train(
     data: opt.Data,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the memory; by default the name of DATA with .memory.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the memory; by default NAME.memory.")] = None,
     model: opt.Model = "auto",
     dim: opt.Dim = None,
     predicate_dim: opt.PredicateDim = None,
@@ -58,7 +56,11 @@ def train(
 ) -> None:
     """Learn a graph and save the memory. After Ctrl-C, the same command with --resume continues the run.
 
-    Example: `recollect train world --model cont --dim 16 --epochs 2`
+    \b
+    recollect train events.csv                      writes events.memory
+    recollect train icews14 --model cont --dim 20
+    recollect train events.csv --resume             after Ctrl-C
+    Next: recollect ask events.memory
     """
     from recollect.io.atomic import locked
     from recollect.memory.learning import Learning
@@ -297,9 +299,11 @@ def search(
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
-    """Search the settings of a recipe on the validation split, never the test split. Ctrl-C keeps the study.
+    """Search the settings of a recipe on the validation split. Test facts are never read; Ctrl-C keeps the study.
 
-    Example: `recollect search world --model distmult --dim 8 --epochs 2 --budget 0.2`
+    \b
+    recollect search world --model distmult --dim 8 --epochs 2 --budget 0.2
+    Next: the recollect train that it prints
     """
     from recollect.io.plots import figure_class
     from recollect.training.search import FOUND, Search, find_optuna
