@@ -80,7 +80,7 @@ def _row(graph: EpisodicGraph, kind: str, benchmark: str | None) -> dict[str, An
     before = _forecaster(graph, kind)
     found: dict[str, Any] = {"kind": kind, "figures": {}, "tgb": {}}
     for split in ("valid", "test"):
-        known = FactIndex(graph.filter_facts(split), graph.sizes)
+        known = FactIndex(Facts.concat(graph.splits[name] for name in graph.filter_splits(split)), graph.sizes)
         scorer = SingleStep(before, known.facts)
         report = evaluate(scorer, graph.split(split), known=known, slots="so")["filtered"]["entity"]
         found["figures"][split] = {metric: report[metric] for metric in METRICS}

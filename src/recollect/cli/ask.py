@@ -137,17 +137,23 @@ def baseline(
     from recollect.evaluation.baselines import DECAYS, Baseline
     from recollect.evaluation.metrics import evaluate as evaluate_scorer
     from recollect.evaluation.ranking import Scorer
-    from recollect.graph.fact_index import FactIndex
     from recollect.graph.facts import parse_slots
+    from recollect.graph.run_index import RunIndex, index_of
+    from recollect.graph.runs import sampled, stored_in
+    from recollect.graph.seeds import seeded
     from recollect.history.history import History
 
     graph = opt.split_graph(opt.load_graph(data, columns, grain), None)
-    known, facts = FactIndex(graph.filter_facts(split), graph.sizes), graph.split(split).true()
+    graph.check_split(split)
+    facts = sampled(graph, split, seeded(0)).true()
+    known = index_of(stored_in(graph, *graph.filter_splits(split)), graph.sizes)
+    if isinstance(known, RunIndex):
+        known = known.around(facts, parse_slots(slots))
     if not len(facts):
         raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
     train = graph.split("train")
     scorers: dict[str, Scorer] = {name: Baseline(train, graph.sizes, decay=decay) for name, decay in DECAYS.items()}
-    scorers["history"] = History.fit(train, graph.sizes)
+    scorers["history"] = History.fit(stored_in(graph, "train"), graph.sizes)
     rows = []
     for name, scorer in scorers.items():
         filtered = evaluate_scorer(scorer, facts, known=known, slots=parse_slots(slots))["filtered"]

@@ -88,13 +88,18 @@ def print_description(graph: EpisodicGraph, about: dict[str, Any]) -> None:
     import polars as pl
 
     from recollect.graph.describe import sparkline
+    from recollect.graph.runs import Runs, has_runs, split_runs
 
     plotted = {"run_lengths", "over_time"}
     print_pairs({name.replace("_", " "): value for name, value in about.items() if name not in plotted})
     width = max(10, console().width - len(about["from"] + about["to"]) - 22)
     print_pairs({"facts over time": f"{about['from']} {sparkline(about['over_time'], width)} {about['to']}"})
-    first = graph.facts[:5]
-    table = graph.table(first)
+    runs = Runs.concat(split_runs(graph).values())[:5]
+    first, table = runs.first, graph.table(runs.first)
+    if has_runs(graph):
+        pairs = zip(table["time"], graph.times.take(runs.last), strict=True)
+        times = [first_time if first_time == last else f"{first_time}..{last}" for first_time, last in pairs]
+        table = table.with_columns(pl.Series("time", times))
     for name, values in (("value", first.value), ("weight", first.weight)):
         if values is not None:
             table = table.with_columns(pl.Series(name, values.tolist()))
@@ -161,7 +166,7 @@ def data_build(
     about = {
         "out": str(out),
         "rows": sum(graph.rows.values()),
-        "facts": len(graph.facts),
+        "facts": sum(graph.counts.values()),
         "duplicates": graph.duplicates,
         "dropped": dict(graph.dropped),
         "entities": len(graph.entities),
@@ -173,7 +178,7 @@ def data_build(
         print_json(about)
         return
     print_pairs(about)
-    parts = {"facts": len(graph.facts), "duplicates": graph.duplicates, **graph.dropped}
+    parts = {"facts": sum(graph.counts.values()), "duplicates": graph.duplicates, **graph.dropped}
     print_line(f"{about['rows']:,} rows = " + " + ".join(f"{count:,} {what}" for what, count in parts.items()))
 
 
@@ -230,11 +235,12 @@ def data_export(
     if entities is not None:
         graph = most_frequent(graph, entities)
     write_graph(graph, out, format, overwrite=force)
-    about = {"out": str(out), "format": format, "facts": len(graph.facts), "fingerprint": graph.fingerprint}
+    count = sum(graph.counts.values())
+    about = {"out": str(out), "format": format, "facts": count, "fingerprint": graph.fingerprint}
     if as_json:
         print_json(about)
     else:
-        print_line(f"{out}: {len(graph.facts):,} facts as {format}")
+        print_line(f"{out}: {count:,} facts as {format}")
 
 
 @app.command("formats")

@@ -128,14 +128,14 @@ def parse_columns(text: str | None) -> dict[str, str | int]:
 
 def split_graph(graph: EpisodicGraph, how: str | None, seed: int = 0) -> EpisodicGraph:
     """Split a graph: at random, by time or not at all ("none"); None keeps existing splits, else at random."""
-    from recollect.graph.episodes import split_by_time, split_randomly
+    from recollect.graph.episodes import split_by_time, split_randomly, unsplit
 
     if how not in (None, "random", "time", "none"):
         raise UserError(f"unknown split {how!r}; choose random, time or none")
     if how is None and len(graph.splits) > 1:
         return graph
     if how == "none":
-        return graph.with_splits({"train": graph.facts})
+        return unsplit(graph)
     return split_by_time(graph) if how == "time" else split_randomly(graph, seed=seed)
 
 

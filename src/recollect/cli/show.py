@@ -46,7 +46,7 @@ def describe_memory(memory: Memory, folder: Path) -> dict[str, Any]:
         "from": graph.times.label(0),
         "to": graph.times.label(len(graph.times) - 1),
         "as_of": memory.about.get("projection", {}).get("as_of"),
-        "facts": {name: len(facts) for name, facts in graph.splits.items()},
+        "facts": graph.counts,
         "answers_by": str(memory.scorer),
         "history": memory.scorer.history is not None,
         "training": training and {name: training[name] for name in ("epochs", "best_epoch", "valid_mrr")},
@@ -59,10 +59,12 @@ def describe_memory(memory: Memory, folder: Path) -> dict[str, Any]:
 
 def next_commands(memory: Memory, folder: Path) -> list[str]:
     """Return commands that make sense for this memory; the question is about one of its facts."""
+    from recollect.graph.runs import split_runs
+
     graph, words = memory.graph, [["ask"]]
-    facts = graph.split("train").true()
-    if len(facts):
-        fact = graph.table(facts[len(facts) // 2 : len(facts) // 2 + 1]).row(0, named=True)
+    runs = split_runs(graph)["train"].true()
+    if len(runs):
+        fact = graph.table(runs.first[len(runs) // 2 : len(runs) // 2 + 1]).row(0, named=True)
         given = ["subject", "predicate", *(["time"] if "t" in memory.scorer.slots else [])]
         words.append(["recall", *(word for name in given for word in (f"--{name}", fact[name]))])
     words.append(

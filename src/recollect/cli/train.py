@@ -186,7 +186,7 @@ def summary(memory: Memory, out: Path, reason: str, seconds: float) -> dict[str,
         }
         for model, about in zip(memory.models, memory.about.get("runs", [memory.about]), strict=False)
     ]
-    shown = {"out": str(out), "facts": len(memory.graph.split("train")), "chosen": reason, "seconds": round(seconds, 1)}
+    shown = {"out": str(out), "facts": memory.graph.counts["train"], "chosen": reason, "seconds": round(seconds, 1)}
     if len(models) == 1:
         return shown | models[0]
     return shown | ({"models": models} if models else {"config": {"model": "history"}})

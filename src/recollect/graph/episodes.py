@@ -242,6 +242,12 @@ def split_by_time(graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1
     return with_runs(graph, {name: _sorted(part, graph.sizes) for name, part in splits.items()})
 
 
+def unsplit(graph: EpisodicGraph) -> EpisodicGraph:
+    """Return the graph with all facts in the train split."""
+    every = Runs.concat(split_runs(graph).values())
+    return with_runs(graph, {"train": merge_runs(every, graph.sizes) if has_runs(graph) else every})
+
+
 def _check_shares(valid: float, test: float) -> None:
     """Raise UserError unless both shares are at least 0 and leave some facts for training."""
     if not (valid >= 0 and test >= 0 and valid + test < 1):

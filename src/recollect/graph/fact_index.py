@@ -30,9 +30,17 @@ class FactIndex:
     """
 
     def __init__(self, facts: Facts, sizes: Mapping[str, int]) -> None:
-        self.facts = facts.true()
-        self.sizes = sizes
+        self._facts, self.sizes = facts.true(), sizes
         self._indexes: dict[str, _SlotIndex] = {}  # built at first use
+
+    @property
+    def facts(self) -> Facts:
+        """The known facts."""
+        return self._facts
+
+    def count_at(self, time: int) -> int:
+        """Return the number of known facts of a time."""
+        return int((self.facts.t == time).sum())
 
     def size(self, slot: str) -> int:
         """Return the number of candidate ids of a slot."""

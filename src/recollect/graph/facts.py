@@ -335,9 +335,9 @@ class EpisodicGraph:
         check_process()
         return Facts.concat(self.splits.values())
 
-    def filter_facts(self, split: str) -> Facts:
-        """Return the facts that filtered ranks of a split leave out: all splits, but test facts only for test."""
-        return Facts.concat([facts for name, facts in self.splits.items() if name != "test" or split == "test"])
+    def filter_splits(self, split: str) -> list[str]:
+        """Return the splits that filtered ranks of a split leave out: all, but test only for test."""
+        return [name for name in self.splits if name != "test" or split == "test"]
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -4,40 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from recollect.graph.fact_index import FactIndex, expand_ranges
-from recollect.graph.facts import KINDS, Facts, encode
+from recollect.graph.facts import Facts, encode
 from recollect.graph.runs import Runs, merge_runs
 
 
-class AnswerIndex(Protocol):
-    """What questions need of an index of known facts."""
+class RunIndex(FactIndex):
+    """An index of facts that is built from runs: `find`, `mask` and `contains` list no times of any run.
 
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """The number of entities, predicates and times, by kind."""
-
-    def size(self, slot: str) -> int:
-        """Return the number of candidate ids of a slot."""
-
-    def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
-        """Return (row, id) pairs, (k,) each: fact `row` with `slot` set to `id` is known. Sorted by row, then id."""
-
-    def mask(self, facts: Facts, slot: str) -> Tensor:
-        """Return whether each id of a slot completes a known fact: (B, N) bool."""
-
-    def contains(self, facts: Facts) -> Tensor:
-        """Return whether each fact is known: (B,) bool."""
-
-
-class RunIndex:
-    """Finds the ids of a slot that complete a true fact, given all other slots: runs by their slots other than time.
-
-    A question visits the runs of its key: (s, p), (p, o) or (s, o) where an entity or predicate is asked for.
+    A question visits the runs of its key: (s, p), (p, o) or (s, o) where an entity or predicate is asked for. Other
+    methods expand all runs, if memory is enough.
 
     >>> runs = Runs(Facts.of([(0, 0, 1, 2), (0, 0, 2, 4)]), torch.tensor([4, 6]))
     >>> known = RunIndex(runs, {"entity": 3, "predicate": 1, "time": 9})
@@ -46,24 +26,29 @@ class RunIndex:
     """
 
     def __init__(self, runs: Runs, sizes: Mapping[str, int]) -> None:
-        self.sizes = sizes
+        super().__init__(Facts.of([]), sizes)
         true = runs.true()
         self.runs = merge_runs(Runs(Facts(true.first.ids), true.last), sizes)
-        self._indexes: dict[str, tuple[Tensor, Tensor]] = {}  # slot -> sorted keys (n,), the run of each (n,)
+        self._keys: dict[str, tuple[Tensor, Tensor]] = {}  # slot -> sorted keys (n,), the run of each (n,)
 
-    def size(self, slot: str) -> int:
-        """Return the number of candidate ids of a slot."""
-        return self.sizes[KINDS[slot]]
+    @cached_property
+    def facts(self) -> Facts:
+        """The facts of all runs, expanded when they are first read."""
+        return self.runs.expand("what is known")
+
+    def count_at(self, time: int) -> int:
+        """Return the number of runs that cover a time."""
+        return int(self.runs.holds(time).sum())
 
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
         """Return (row, id) pairs, (k,) each: fact `row` with `slot` set to `id` is known. Sorted by row, then id."""
-        if slot not in self._indexes:
+        if slot not in self._keys:
             others = "spo".replace(slot, "")
             keys = encode(self.runs.first, self.sizes, others + slot.replace("t", ""))
             size = 1 if slot == "t" else self.size(slot)
             order = keys.argsort(stable=True)
-            self._indexes[slot] = keys[order] // size, order
-        keys, order = self._indexes[slot]
+            self._keys[slot] = keys[order] // size, order
+        keys, order = self._keys[slot]
         wanted = encode(facts, self.sizes, "spo".replace(slot, ""))
         row, position = expand_ranges(torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True))
         run = order[position]
@@ -73,12 +58,6 @@ class RunIndex:
         time = facts.t[row]
         holds = (self.runs.first.t[run] <= time) & (self.runs.last[run] >= time)
         return row[holds], self.runs.first.column(slot)[run[holds]]
-
-    def mask(self, facts: Facts, slot: str) -> Tensor:
-        """Return whether each id of a slot completes a known fact: (B, N) bool."""
-        found = torch.zeros(len(facts), self.size(slot), dtype=torch.bool)
-        found[self.find(facts, slot)] = True
-        return found
 
     def contains(self, facts: Facts) -> Tensor:
         """Return whether each fact is known: (B,) bool."""
@@ -103,6 +82,6 @@ class RunIndex:
         return FactIndex(Facts.concat(known), self.sizes)
 
 
-def answer_index(known: Facts | Runs, sizes: Mapping[str, int]) -> FactIndex | RunIndex:
+def index_of(known: Facts | Runs, sizes: Mapping[str, int]) -> FactIndex:
     """Return the index of known facts or runs."""
     return RunIndex(known, sizes) if isinstance(known, Runs) else FactIndex(known, sizes)

@@ -138,6 +138,14 @@ def stored(graph: EpisodicGraph, split: str) -> Facts | Runs:
     return graph.splits.runs[split]
 
 
+def stored_in(graph: EpisodicGraph, *splits: str) -> Facts | Runs:
+    """Return what some splits store, together; those that the graph does not have are empty."""
+    found = [stored(graph, split) for split in splits if split in graph.splits]
+    if has_runs(graph):
+        return Runs.concat(part for part in found if isinstance(part, Runs))
+    return Facts.concat(part for part in found if isinstance(part, Facts))
+
+
 def has_runs(graph: EpisodicGraph) -> bool:
     """Return whether a graph stores intervals as runs."""
     return isinstance(graph.splits, RunSplits)
@@ -158,8 +166,8 @@ def with_runs(graph: EpisodicGraph, runs: Mapping[str, Runs]) -> EpisodicGraph:
 
 
 def sampled(graph: EpisodicGraph, split: str, generator: torch.Generator) -> Facts:
-    """Return the facts of a split; of a graph of intervals, one fact of each run at a random time of it."""
-    found = stored(graph, split)
+    """Return the facts of a split, if there is one; of a graph of intervals, one of each run, at a random time."""
+    found = stored_in(graph, split)
     return found.sample(generator) if isinstance(found, Runs) else found
 
 

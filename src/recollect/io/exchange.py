@@ -20,9 +20,10 @@ from torch import Tensor
 
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import EpisodicGraph, Vocabulary
+from recollect.graph.runs import Runs, has_runs, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
-from recollect.io.formats import EXTRAS, FORMATS, GRAPH, RESTORE, digest_of_file, extras_of
+from recollect.io.formats import EXTRAS, FORMATS, GRAPH, RESTORE, RUNS, digest_of_file, extras_of
 
 __all__ = ["FORMATS", "GRAPH", "check_format", "is_export", "read_graph", "write_graph"]
 
@@ -62,15 +63,16 @@ def write_graph(
 def read_graph(folder: Path) -> EpisodicGraph:
     """Read the graph that `write_graph` exported to `folder`, and check its fingerprint.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from recollect.graph.facts import Facts
-    >>> from recollect.graph.times import TimeAxis
-    >>> people, verbs = Vocabulary("entity", ("Ann", "Bob")), Vocabulary("predicate", ("knows",))
-    >>> graph = EpisodicGraph(people, verbs, TimeAxis("year", 1999, 3), {"train": Facts.of([(0, 0, 1, 2)])})
-    >>> with TemporaryDirectory() as place:
-    ...     write_graph(graph, Path(place) / "export", "nquads")
-    ...     read_graph(Path(place) / "export").fingerprint == graph.fingerprint
-    True
+        >>> from tempfile import TemporaryDirectory
+        >>> from recollect.graph.facts import Facts
+        >>> from recollect.graph.runs import Runs, has_runs, split_runs
+    from recollect.graph.times import TimeAxis
+        >>> people, verbs = Vocabulary("entity", ("Ann", "Bob")), Vocabulary("predicate", ("knows",))
+        >>> graph = EpisodicGraph(people, verbs, TimeAxis("year", 1999, 3), {"train": Facts.of([(0, 0, 1, 2)])})
+        >>> with TemporaryDirectory() as place:
+        ...     write_graph(graph, Path(place) / "export", "nquads")
+        ...     read_graph(Path(place) / "export").fingerprint == graph.fingerprint
+        True
     """
     return read_folder(folder, _read_export)
 
@@ -114,7 +116,8 @@ def _read_export(folder: Path) -> EpisodicGraph:
 def _check(graph: EpisodicGraph, format: str) -> None:
     """Raise UserError for a graph that could not be read back as it is."""
     check_format(format)
-    for split, facts in graph.splits.items():
+    for split, runs in split_runs(graph).items():
+        facts = runs.first
         if not _SPLIT_NAME.fullmatch(split):
             raise UserError(f"a split called {split!r} cannot be exported; wanted a word such as train, valid or test")
         if not FORMATS[format].extras and (extras := extras_of(facts)):
@@ -143,10 +146,10 @@ def _metadata_text(graph: EpisodicGraph, format: str, folder: Path, about: Mappi
 
 def _metadata(graph: EpisodicGraph, format: str, folder: Path) -> dict[str, Any]:
     """Return the entries of `graph.json` that describe a graph and the files of `folder`."""
-    facts = graph.facts
+    facts = Runs.concat(split_runs(graph).values()).first
     splits = {}
-    for split, part in graph.splits.items():
-        splits[split] = {"facts": len(part)} | {extra: extra in extras_of(part) for extra in EXTRAS}
+    for split, part in split_runs(graph).items():
+        splits[split] = {"facts": len(part)} | {extra: extra in extras_of(part.first) for extra in EXTRAS}
     return {
         "recollect": VERSION,
         "format": format,
@@ -156,6 +159,7 @@ def _metadata(graph: EpisodicGraph, format: str, folder: Path) -> dict[str, Any]
         "dropped": dict(graph.dropped),
         "times": asdict(graph.times),
         "splits": splits,
+        **({RUNS: True} if has_runs(graph) else {}),
         "unused": {
             "entity": _unused(graph.entities, torch.cat([facts.s, facts.o])),
             "predicate": _unused(graph.predicates, facts.p),

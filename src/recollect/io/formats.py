@@ -7,6 +7,8 @@ nquads      N-Quads, the time as the name of the graph
 rdf-star    N-Triples-star, the time as a statement about the triple
 ids         numbered labels and facts, as the scripts of temporal-graph papers read them
 
+A graph of intervals has one row per run, with its start and end instead of a time; the end is the time after the last.
+
 A text format is a template of one fact with placeholders such as {subject}. Labels are escaped so that they cannot be
 confused with the text around them. Writing fills in the template for whole columns; reading matches the same template.
 
@@ -29,12 +31,15 @@ from torch import Tensor
 
 from recollect.errors import UserError
 from recollect.graph.facts import KINDS, SLOT_NAMES, EpisodicGraph, Facts, Vocabulary
+from recollect.graph.runs import Runs, RunSplits, has_runs, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.assembly import Table, first_true
 
 GRAPH, FACTS, STAT = "graph.json", "facts.parquet", "stat.txt"
 ID_FILES = {"entity": "entity2id.txt", "predicate": "relation2id.txt", "time": "time2id.txt"}
 EXTRAS = ("value", "weight")  # optional columns of facts
+START, END = "start", "end"  # columns of a graph of intervals, instead of the time
+RUNS = "intervals"  # entry of graph.json that says that the graph has them
 RESTORE = "restore it or export the graph again"
 
 Metadata: TypeAlias = Mapping[str, Any]  # the content of graph.json
@@ -73,15 +78,28 @@ def digest_of_file(file: Path) -> str:
 
 
 def _written_labels(graph: EpisodicGraph, escape: Callable[[str], str]) -> dict[str, pl.Series]:
-    """Return the escaped labels of each kind, in the order of their ids."""
-    return {KINDS[slot]: pl.Series(map(escape, graph.axis(slot).labels), dtype=pl.String) for slot in "spt"}
+    """Return the escaped labels of each kind, in the order of their ids; those of `end` are of the time after."""
+    labels = {KINDS[slot]: list(graph.axis(slot).labels) for slot in "spt"}
+    labels[END] = _ends(graph.times) if has_runs(graph) else []
+    return {kind: pl.Series(map(escape, column), dtype=pl.String) for kind, column in labels.items()}
 
 
-def _frame(facts: Facts, written: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """Return facts as a table: one column of escaped labels per slot, then value and weight if there are any."""
-    slots = {name: written[KINDS[slot]].gather(facts.column(slot).numpy()) for slot, name in SLOT_NAMES.items()}
+def _ends(times: TimeAxis) -> list[str]:
+    """Return the label of the time after each time."""
+    try:
+        return replace(times, first=times.first + times.step).labels
+    except (OverflowError, ValueError) as error:
+        raise UserError(f"there is no time after {times.label(len(times) - 1)}, where an interval ends") from error
+
+
+def _frame(runs: Runs, written: Mapping[str, pl.Series], is_runs: bool) -> pl.DataFrame:
+    """Return runs as a table: escaped labels of each slot, or start and end, then value and weight if there are any."""
+    facts = runs.first
+    columns = {name: written[KINDS[slot]].gather(facts.column(slot).numpy()) for slot, name in SLOT_NAMES.items()}
+    if is_runs:
+        columns |= {START: columns.pop("time"), END: written[END].gather(runs.last.numpy())}
     extras = {extra: pl.Series(getattr(facts, extra).numpy()) for extra in extras_of(facts)}
-    return pl.DataFrame(slots | extras)
+    return pl.DataFrame(columns | extras)
 
 
 def _graph_from_labels(
@@ -89,13 +107,21 @@ def _graph_from_labels(
 ) -> EpisodicGraph:
     """Return the graph of tables whose cells are escaped labels."""
     labels: dict[str, dict[str, str]] = {kind: {} for kind in KINDS.values()}  # cell -> label
-    for slot, name in SLOT_NAMES.items():
+    labels[END] = {}
+    is_runs = metadata.get(RUNS, False)
+    columns = {name: KINDS[slot] for slot, name in SLOT_NAMES.items()}
+    if is_runs:
+        columns |= {START: columns.pop("time"), END: END}
+    for name, kind in columns.items():
         for table in tables.values():
             cells = table.frame[name].unique().drop_nulls()
-            labels[KINDS[slot]] |= {cell: unescape(cell) for cell in cells}
+            labels[kind] |= {cell: unescape(cell) for cell in cells}
     vocabularies = {}
-    times = {label: i for i, label in enumerate(TimeAxis(**metadata["times"]).labels)}
-    ids = {"time": {cell: times[label] for cell, label in labels["time"].items() if label in times}}
+    axis = TimeAxis(**metadata["times"])
+    ids = {}
+    for kind, names in {"time": axis.labels, END: _ends(axis) if is_runs else []}.items():
+        times = {label: i for i, label in enumerate(names)}
+        ids[kind] = {cell: times[label] for cell, label in labels[kind].items() if label in times}
     for kind in ("entity", "predicate"):
         vocabulary = Vocabulary.of(kind, [*labels[kind].values(), *metadata["unused"][kind]])
         vocabularies[kind] = vocabulary
@@ -110,22 +136,30 @@ def _graph_from_cells(
     ids: Mapping[str, Mapping[str, int]],
 ) -> EpisodicGraph:
     """Return the graph of one table per split, in which the text of each cell is mapped to ids[kind][text]."""
-    splits = {}
+    splits: dict[str, Runs] = {}
+    is_runs = metadata.get(RUNS, False)
     for split, expected in metadata["splits"].items():
         table, height = tables[split], tables[split].frame.height
         if height != expected["facts"]:
             raise UserError(
                 f"{table.name}: {height:,} facts of {split}, where {GRAPH} tells {expected['facts']:,}; {RESTORE}"
             )
-        slots = [_look_up(table, name, ids[KINDS[slot]]) for slot, name in SLOT_NAMES.items()]
+        names = SLOT_NAMES | ({"t": START} if is_runs else {})
+        slots = [_look_up(table, name, ids[KINDS[slot]]) for slot, name in names.items()]
+        last = _look_up(table, END, ids[END]) if is_runs else slots[3]
         value = _look_up(table, "value", {"true": 1, "false": 0}).bool() if expected["value"] else None
         weight = _tensor(table, table.frame["weight"].cast(pl.Float32, strict=False)) if expected["weight"] else None
-        splits[split] = Facts(Facts.from_columns(*slots).ids, value, weight)
+        splits[split] = Runs(Facts(Facts.from_columns(*slots).ids, value, weight), last)
+        backwards = last < slots[3]
+        if backwards.any():
+            row = int(backwards.nonzero()[0, 0])
+            raise UserError(f"{table.where(row + 1)}: the end is not after the start; {RESTORE}")
+    axis = TimeAxis(**metadata["times"])
     return EpisodicGraph(
         vocabularies["entity"],
         vocabularies["predicate"],
-        TimeAxis(**metadata["times"]),
-        splits,
+        axis,
+        RunSplits(splits, axis.grain) if is_runs else {split: part.first for split, part in splits.items()},
         str(metadata["name"]),
         int(metadata["duplicates"]),
         dict(metadata["rows"]),
@@ -151,8 +185,12 @@ def _tensor(table: Table, parsed: pl.Series) -> Tensor:
 def _write_parquet(graph: EpisodicGraph, folder: Path) -> None:
     """Write all splits as one table with a column `split`."""
     written = _written_labels(graph, str)
-    empty = pl.DataFrame(schema=dict.fromkeys((*SLOT_NAMES.values(), "split"), pl.String))
-    frames = [_frame(facts, written).with_columns(split=pl.lit(split)) for split, facts in graph.splits.items()]
+    is_runs = has_runs(graph)
+    names = [*SLOT_NAMES.values()][:3] + ([START, END] if is_runs else ["time"])
+    empty = pl.DataFrame(schema=dict.fromkeys((*names, "split"), pl.String))
+    frames = [
+        _frame(runs, written, is_runs).with_columns(split=pl.lit(split)) for split, runs in split_runs(graph).items()
+    ]
     whole = pl.concat([empty, *frames], how="diagonal", rechunk=True)
     extras = [extra for extra in EXTRAS if extra in whole.columns]
     whole.select(*empty.columns, *extras).write_parquet(folder / FACTS, compression="zstd")
@@ -182,6 +220,7 @@ class _TextFormat:
     escape: Callable[[str], str] = str
     unescape: Callable[[str], str] = str
     header: bool = False
+    interval: str = "{start}/{end}"  # in the template of a graph of intervals, instead of {time}
 
     def write(self, graph: EpisodicGraph, folder: Path) -> None:
         """Write the facts of a graph by label."""
@@ -193,19 +232,26 @@ class _TextFormat:
 
     def write_splits(self, graph: EpisodicGraph, folder: Path, written: Mapping[str, pl.Series]) -> None:
         """Write one file per split; `written` has the text of every id, by kind."""
-        for split, facts in graph.splits.items():
-            template = self.template(graph.times.grain, extras_of(facts))
+        for split, runs in split_runs(graph).items():
+            template = self._template(graph.times.grain, extras_of(runs.first), has_runs(graph))
             weight = pl.col(pl.Float32).cast(pl.String).str.to_uppercase()  # 1E+16 and INF, as in XML Schema
-            frame = _frame(facts, written).with_columns(weight)
+            frame = _frame(runs, written, has_runs(graph)).with_columns(weight)
             _write_lines(folder / (split + self.suffix), template, frame, self.header)
 
     def read_splits(self, folder: Path, metadata: Metadata) -> dict[str, Table]:
         """Read the cells of every split."""
         tables = {}
         for split, expected in metadata["splits"].items():
-            template = self.template(metadata["times"]["grain"], [extra for extra in EXTRAS if expected[extra]])
+            extras = [extra for extra in EXTRAS if expected[extra]]
+            template = self._template(metadata["times"]["grain"], extras, metadata.get(RUNS, False))
             tables[split] = _read_lines(folder / (split + self.suffix), template, self.cell, self.header)
         return tables
+
+    def _template(self, grain: str, extras: Sequence[str], is_runs: bool) -> str:
+        """Return the template of a fact, or of an interval."""
+        if not is_runs:
+            return self.template(grain, extras)
+        return self.template(RUNS, extras).replace("{time}", self.interval)
 
 
 def _write_lines(file: Path, template: str, frame: pl.DataFrame, header: bool = False) -> None:
@@ -305,6 +351,7 @@ def _write_ids(graph: EpisodicGraph, folder: Path) -> None:
     """Write a file of label and id per kind, a file of sizes, and the facts of every split by id."""
     labels = _written_labels(graph, _escape)
     ids = {kind: pl.int_range(len(column), eager=True).cast(pl.String) for kind, column in labels.items()}
+    ids[END] = pl.int_range(1, len(labels[END]) + 1, eager=True).cast(pl.String)
     for kind, name in ID_FILES.items():
         _write_lines(folder / name, _LABEL_ID, pl.DataFrame({"label": labels[kind], "id": ids[kind]}))
     _write_lines(folder / STAT, _SIZES, pl.DataFrame([graph.sizes]))
@@ -329,14 +376,16 @@ def _read_ids(folder: Path, metadata: Metadata) -> EpisodicGraph:
         raise UserError(f"{folder / ID_FILES['time']}: the times are not those that {GRAPH} tells; {RESTORE}")
     vocabularies = {kind: Vocabulary(kind, tuple(labels[kind])) for kind in ("entity", "predicate")}
     ids = {kind: {str(i): i for i in range(len(column))} for kind, column in labels.items()}
+    ids[END] = {str(i + 1): i for i in range(len(labels["time"]))}
     return _graph_from_cells(_IDS.read_splits(folder, metadata), metadata, vocabularies, ids)
 
 
-_TSV = _TextFormat(".tsv", r"[^\t]*", _tabbed, _escape, _unescape, header=True)
+_TABBED_INTERVAL = "{start}\t{end}"
+_TSV = _TextFormat(".tsv", r"[^\t]*", _tabbed, _escape, _unescape, header=True, interval=_TABBED_INTERVAL)
 _SPREADSHEET = replace(_TSV, escape=_escape_formula, unescape=_unescape_formula)
 _NQUADS = _TextFormat(".nq", r"[A-Za-z0-9_.~%-]*", _quad, _percent_encode, unquote)
 _STAR = _TextFormat(".nt", r"[A-Za-z0-9_.~%+-]*", _star, _percent_encode, unquote)
-_IDS = _TextFormat(".txt", r"[0-9]+", _tabbed)
+_IDS = _TextFormat(".txt", r"[0-9]+", _tabbed, interval=_TABBED_INTERVAL)
 FORMATS: dict[str, Format] = {
     "parquet": Format(_write_parquet, _read_parquet, extras=True),
     "tsv": Format(_TSV.write, _TSV.read, extras=True),

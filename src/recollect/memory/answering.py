@@ -11,8 +11,9 @@ import torch
 
 from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
-from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
+from recollect.graph.run_index import index_of
+from recollect.graph.runs import Runs, stored, stored_in
 from recollect.memory.answers import (
     NO_ANSWERS,
     Answers,
@@ -36,8 +37,11 @@ class Answering:
     ) -> None:
         """`about` says how the memory was learned; it is saved with it."""
         self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
-        self.known = FactIndex(graph.facts, graph.sizes)  # the facts of all splits
-        self._stored = FactIndex(self.scorer.normalize(graph.split("train")), graph.sizes)
+        self.known = index_of(stored_in(graph, *graph.splits), graph.sizes)  # the facts of all splits
+        train = stored(graph, "train")
+        if "t" not in scorer.slots:
+            train = scorer.normalize(train.first if isinstance(train, Runs) else train)
+        self._stored = index_of(train, graph.sizes)
         self._knowledge = Knowledge(scorer, graph, calibration, self._stored)
         self._periods = PeriodQuestions(scorer, calibration, self._stored, self._knowledge)
 
@@ -106,9 +110,9 @@ class Answering:
         own, rows = parsed.column(slot), torch.arange(len(parsed))
         scores = self.scorer.score_against(self.scorer.normalize(parsed), slot).cpu().double()
         check_scores(scores)
-        stored = self._stored.mask(self.scorer.normalize(parsed), slot)
-        probabilities = self.calibration.answer_probabilities(scores, stored, slot)
-        return answer_table(self._labels(parsed), scores[rows, own], probabilities[rows, own], stored[rows, own])
+        is_stored = self._stored.mask(self.scorer.normalize(parsed), slot)
+        probabilities = self.calibration.answer_probabilities(scores, is_stored, slot)
+        return answer_table(self._labels(parsed), scores[rows, own], probabilities[rows, own], is_stored[rows, own])
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""

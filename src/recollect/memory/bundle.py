@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
-from recollect.graph.facts import SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.runs import Runs, RunSplits, has_runs, is_canonical, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.checkpoint import write_tensors
@@ -50,7 +51,10 @@ BYTES, BYTES_PER_BYTE = 1 << 25, 64
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # each distinct text is decoded once
 _LABEL_COLUMNS = {"label": _TEXT}
-_FACT_COLUMNS = {**dict.fromkeys(SLOTS, pa.int64()), "split": _TEXT, "value": pa.bool_(), "weight": pa.float32()}
+LAST = "last"  # the last time of each run, in the facts of a graph of intervals
+_EXTRA_COLUMNS = {"split": _TEXT, "value": pa.bool_(), "weight": pa.float32()}
+_FACT_COLUMNS = {**dict.fromkeys(SLOTS, pa.int64()), **_EXTRA_COLUMNS}
+_RUN_COLUMNS = {**dict.fromkeys((*SLOTS, LAST), pa.int64()), **_EXTRA_COLUMNS}
 # what the libraries raise for content that no bundle has
 _MALFORMED: tuple[type[Exception], ...] = (
     *(safetensors.SafetensorError, pa.ArrowException, OSError),
@@ -116,8 +120,9 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
     labels = {ENTITIES: graph.entities.labels, PREDICATES: graph.predicates.labels, TIMES: graph.times.labels}
     for name, column in labels.items():
         _write_table(pl.DataFrame({"label": column}, schema={"label": pl.String}), folder / name)
-    facts = pl.concat([_fact_frame(name, facts) for name, facts in graph.splits.items()])
-    _write_table(facts, folder / FACTS)
+    frames = [_fact_frame(name, part) for name, part in split_runs(graph).items()]
+    facts = pl.concat(frames)
+    _write_table(facts if has_runs(graph) else facts.drop(LAST), folder / FACTS)
     data = {
         "name": graph.name,
         "fingerprint": graph.fingerprint,
@@ -149,9 +154,10 @@ def _expands_too_much(declared: pa.parquet.FileMetaData, size: int) -> bool:
     return declared.num_rows > max(ROWS, ROWS_PER_BYTE * size) or decompressed > max(BYTES, BYTES_PER_BYTE * size)
 
 
-def _fact_frame(split: str, facts: Facts) -> pl.DataFrame:
+def _fact_frame(split: str, runs: Runs) -> pl.DataFrame:
+    facts = runs.first
     columns: dict[str, Any] = {slot: facts.column(slot).numpy() for slot in SLOTS}
-    return pl.DataFrame(columns).with_columns(
+    return pl.DataFrame({**columns, LAST: runs.last.numpy()}).with_columns(
         split=pl.lit(split),
         value=pl.lit(None, pl.Boolean) if facts.value is None else pl.Series(facts.value.numpy()),
         weight=pl.lit(None, pl.Float32) if facts.weight is None else pl.Series(facts.weight.numpy()),
@@ -240,12 +246,13 @@ def _parse_graph(contents: Mapping[str, bytes], about: Mapping[str, Any]) -> Epi
         raise ValueError("its times are not those it was trained on")
     entities = Vocabulary("entity", tuple(_parse_labels(contents[ENTITIES])))
     predicates = Vocabulary("predicate", tuple(_parse_labels(contents[PREDICATES])))
-    sizes = {"s": len(entities), "p": len(predicates), "o": len(entities), "t": len(times)}
+    sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(times)}
     if not all(sizes.values()):
         raise ValueError("it has no entities, predicates or times")
-    splits = _parse_facts(contents[FACTS], about["splits"], sizes)
+    runs, is_runs = _parse_facts(contents[FACTS], about["splits"], sizes)
     if not isinstance(data["name"], str) or not isinstance(data["duplicates"], int):
         raise TypeError("its name is no text, or its number of duplicates no number")
+    splits = RunSplits(runs, times.grain) if is_runs else {name: part.first for name, part in runs.items()}
     graph = EpisodicGraph(entities, predicates, times, splits, data["name"], data["duplicates"])
     if graph.fingerprint != data["fingerprint"]:
         raise ValueError("its facts are not those it was trained on")
@@ -260,21 +267,27 @@ def _parse_labels(content: bytes) -> list[str]:
     return column.to_pylist()
 
 
-def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> dict[str, Facts]:
-    """Return the facts of each split, their ids checked against the number of labels of each slot."""
-    table = _parse_table(content, _FACT_COLUMNS)
+def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> tuple[dict[str, Runs], bool]:
+    """Return the runs of each split, all ids checked, and whether they are runs, and not facts of one time each."""
+    is_runs = LAST in pa.parquet.read_schema(pa.BufferReader(content)).names
+    table = _parse_table(content, _RUN_COLUMNS if is_runs else _FACT_COLUMNS)
     ids = torch.from_numpy(np.stack([_numbers(table[slot]) for slot in SLOTS], axis=1))
-    for slot, size in sizes.items():
-        check_ids(slot, ids[:, SLOTS.index(slot)], size)
+    last = torch.tensor(_numbers(table[LAST])) if is_runs else ids[:, SLOTS.index("t")]
+    for slot in SLOTS:
+        check_ids(slot, ids[:, SLOTS.index(slot)], sizes[KINDS[slot]])
+    check_ids("t", last, sizes["time"])
     if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
         raise TypeError("its splits are no list of names")
     names = table["split"].dictionary.to_pylist()
-    found: dict[str, Facts] = {}
+    found: dict[str, Runs] = {}
     for split in splits:
         rows = np.isin(_numbers(table["split"].indices), [i for i, name in enumerate(names) if name == split])
         value, weight = (_optional(table[extra], rows) for extra in ("value", "weight"))
-        found[split] = Facts(ids[torch.from_numpy(rows)], value, weight)
-    return found
+        chosen = torch.from_numpy(rows)
+        found[split] = Runs(Facts(ids[chosen], value, weight), last[chosen])
+        if is_runs and not is_canonical(found[split], sizes):
+            raise ValueError(f"the runs of its {split} split overlap, are not in order, or end before they begin")
+    return found, is_runs
 
 
 def _optional(column: pa.Array, rows: NDArray[np.bool_]) -> Tensor | None:

@@ -11,6 +11,8 @@ from recollect.evaluation.calibration import UNCALIBRATED, Calibration, calibrat
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.run_index import index_of
+from recollect.graph.runs import sampled, stored_in
 from recollect.graph.seeds import seeded
 from recollect.memory.knowledge import CELL, fit_cells
 from recollect.memory.scorer import MemoryScorer, Scored, fit_weights, score_parts
@@ -27,15 +29,18 @@ class HeldOut:
     """Facts that are not stored, and what is stored."""
 
     facts: Facts
+    answers: FactIndex  # the same facts, or all times of their runs
     stored: FactIndex
     known: FactIndex  # both
 
     @classmethod
     def of(cls, graph: EpisodicGraph) -> HeldOut:
-        """Return the validation split as held-out facts of the train split."""
-        train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
-        stored, known = (FactIndex(facts, graph.sizes) for facts in (train, Facts.concat([train, valid])))
-        return cls(valid, stored, known)
+        """Return the validation split as held-out facts of the train split; of runs, one time each."""
+        valid = sampled(graph, "valid", seeded(0)).true()
+        answers, stored, known = (
+            index_of(stored_in(graph, *splits), graph.sizes) for splits in (["valid"], ["train"], ["train", "valid"])
+        )
+        return cls(valid, answers, stored, known)
 
 
 def fit_with_history(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> tuple[Weights, Calibration]:
@@ -45,7 +50,6 @@ def fit_with_history(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> tupl
     generator = seeded(seed)
     weights: Weights = {}
     fits = {}
-    answers = FactIndex(held_out.facts, held_out.stored.sizes)
     for slot in scorer.slots:
         if held_out.stored.size(slot) < 2:
             continue
@@ -55,14 +59,14 @@ def fit_with_history(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> tupl
         sample = sample_scored(
             ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored),
             slot,
-            answers=answers,
+            answers=held_out.answers,
             stored=held_out.stored,
             known=held_out.known,
             generator=generator,
         )
         fits[slot] = fit_platt(sample)
     assert scorer.cells is not None
-    fits[CELL] = fit_cells(scorer.cells, held_out.stored, held_out.facts, generator)
+    fits[CELL] = fit_cells(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
     return weights, Calibration(fits, among_predicted=True)
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from recollect.evaluation.calibration import Calibration, Sample, fit_platt
-from recollect.graph.episodes import runs
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
-from recollect.graph.runs import Runs
+from recollect.graph.run_index import RunIndex
+from recollect.graph.runs import Runs, maximal_runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.memory.answers import Answers, best_triples
@@ -37,7 +37,9 @@ class Knowledge:
     @cached_property
     def runs(self) -> Runs:
         """The runs of the stored facts."""
-        return runs(self.graph.with_splits({"train": self.stored.facts}))
+        if isinstance(self.stored, RunIndex):
+            return self.stored.runs
+        return maximal_runs(self.stored.facts, self.stored.sizes)
 
     @cached_property
     def _states(self) -> SemanticStates:
@@ -105,19 +107,22 @@ def likely_cells(
     pairs, rates = cells.at(time, given.get("s"), given.get("o"))
     predicates = np.array([given["p"]]) if "p" in given else np.arange(rates.shape[1])
     rates = rates[:, predicates]
-    held = int((stored.facts.t == time).sum())
-    best = _largest(rates.ravel(), min(rates.size, max(0, top) + held))
+    best = _largest(rates.ravel(), min(rates.size, max(0, top) + stored.count_at(time)))
     facts = cells.facts(pairs[best // len(predicates)], predicates[best % len(predicates)], time)
     is_new = ~stored.contains(facts)
     scores = torch.from_numpy(np.log(np.maximum(rates.ravel()[best], MIN_RATE))).double()
     return facts[is_new][: max(0, top)], scores[is_new][: max(0, top)]
 
 
-def fit_cells(cells: CellRates, stored: FactIndex, valid: Facts, generator: torch.Generator) -> tuple[float, float]:
-    """Return the (a, b) of σ(a log λ + b), the probability that a cell that is not stored holds."""
+def fit_cells(
+    cells: CellRates, stored: FactIndex, valid: Facts, answers: FactIndex, generator: torch.Generator
+) -> tuple[float, float]:
+    """Return the (a, b) of σ(a log λ + b), the probability that a cell that is not stored holds.
+
+    It is fitted to the `answers` at the times of held-out facts.
+    """
     times = valid.t.unique()
     times = times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]]
-    answers = FactIndex(valid, stored.sizes)
     samples = []
     for time in times.tolist():
         pairs, rates = cells.at(time)

@@ -11,6 +11,7 @@ from recollect.engine import one_thread
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
 from recollect.graph.facts import EpisodicGraph
+from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.fitting import HeldOut, fit_with_history, fit_without_history
@@ -116,7 +117,7 @@ def finish_runs(
 
 def _finish(models: Any, graph: EpisodicGraph, about: Mapping[str, Any], seed: int, progress: Progress) -> Learned:
     """Fit the history of a graph, then all weights and the calibration on its validation split, never on its test."""
-    history = History.fit(graph.split("train"), graph.sizes, seed=seed, progress=progress)
+    history = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=progress)
     unfitted = MemoryScorer(models, history, {}, CellRates.fit(history, seed=seed))
     with one_thread():
         weights, calibration = fit_with_history(unfitted, HeldOut.of(graph), seed)

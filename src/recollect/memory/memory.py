@@ -14,6 +14,8 @@ from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import reliability_report
 from recollect.evaluation.metrics import Evaluation, evaluate
 from recollect.graph.facts import EpisodicGraph
+from recollect.graph.run_index import RunIndex
+from recollect.graph.runs import sampled, split_runs
 from recollect.graph.seeds import seeded
 from recollect.memory.answering import Answering
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
@@ -120,7 +122,7 @@ class Memory(Answering):
     def __repr__(self) -> str:
         sizes = self.graph.sizes
         counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
-        return f"Memory({self.scorer}; {self.graph.name}: {counts}, {len(self._stored.facts):,} facts)"
+        return f"Memory({self.scorer}; {self.graph.name}: {counts}, {self.graph.counts['train']:,} facts)"
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
@@ -129,7 +131,7 @@ class Memory(Answering):
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)
         model, calibration = self._knowledge.semantic_at(time, progress)
-        splits = {name: facts[facts.t == time] for name, facts in self.graph.splits.items()}
+        splits = {name: part.at(time) for name, part in split_runs(self.graph).items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
         scorer, about = MemoryScorer((model,), None, {}), self.about | {"projection": projection}
         return Memory(scorer, self.graph.with_splits(splits), calibration, about)
@@ -137,18 +139,23 @@ class Memory(Answering):
     # -- evaluation and embeddings ----------------------------------------------------------------------------------
 
     def evaluate(self, split: str = "test", slots: str | None = None) -> Evaluation:
-        """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities."""
+        """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities.
+
+        A graph of intervals is evaluated by one fact of each run, at a random time of it.
+        """
         slots = self._check_slots(slots)
-        facts = self.graph.split(split).true()
+        self.graph.check_split(split)
+        facts = sampled(self.graph, split, seeded(0)).true()
         if not len(facts):
             raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
         with one_thread():
-            metrics = evaluate(self.scorer.ranked, facts, known=self.known, slots=slots)
+            known = self.known.around(facts, slots) if isinstance(self.known, RunIndex) else self.known
+            metrics = evaluate(self.scorer.ranked, facts, known=known, slots=slots)
             reliability = reliability_report(
                 self.scorer,
                 self.scorer.normalize(facts),
                 self.calibration,
-                known=self.scorer.normalize_index(self.known),
+                known=self.scorer.normalize_index(known),
                 slots=slots,
                 generator=seeded(0),
                 stored=self._stored if self.calibration.among_predicted else None,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recollect.evaluation.calibration import Calibration
 from recollect.graph.facts import EpisodicGraph
+from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.bundle import Bundle
@@ -55,7 +56,7 @@ def read_learned(bundle: Bundle) -> Learned:
     models = _build_models(bundle)
     history = cells = None
     if HISTORY in bundle.tensors:
-        history = History.from_tensors(bundle.tensors[HISTORY], graph.split("train"), graph.sizes)
+        history = History.from_tensors(bundle.tensors[HISTORY], stored(graph, "train"), graph.sizes)
         cells = CellRates.from_tensors(bundle.tensors[CELLS], history)
     scorer = MemoryScorer(models, history, _parse_numbers(about.get("score_weights", {})), cells)
     if not scorer.parts:

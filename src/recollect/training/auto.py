@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from recollect.graph.facts import EpisodicGraph
+from recollect.graph.runs import has_runs, split_runs
 from recollect.models.config import ModelConfig
 from recollect.models.equation import Equation
 from recollect.models.parameters import equations_of
@@ -43,15 +44,26 @@ def resolve_configs(
     """Return the configs of all models of a sum like "cont+complex", as `resolve_config` does each, and one sentence.
 
     The model "history" has none. `stored` are the models of an interrupted run, whose choices are kept: a choice
-    depends on the memory that is free, which may differ when the run is resumed.
+    depends on the memory that is free, which may differ when the run is resumed. A graph of intervals has no models
+    unless one is named or `dim` is given: history reads intervals as they are, models need a fact for every time.
     """
+    if model.lower() == "auto" and has_runs(graph) and options.get("dim") is None and not stored:
+        return [], f"{HISTORY}: {_in_words(graph)}, which it reads as they are"
     resolved = []
     for number, name in enumerate(parse_models(model)):
         given = {"model": name, **options}
         if number < len(stored):
             given |= {field: getattr(stored[number], field) for field in _left_open(given)}
         resolved.append(resolve_config(graph, recipe, **given))
-    return [config for config, _ in resolved], "; ".join(reason for _, reason in resolved if reason)
+    reasons = [reason for _, reason in resolved if reason]
+    if resolved and has_runs(graph):
+        reasons.append(f"{_in_words(graph)}, which are trained on one by one")
+    return [config for config, _ in resolved], "; ".join(reasons)
+
+
+def _in_words(graph: EpisodicGraph) -> str:
+    runs = sum(map(len, split_runs(graph).values()))
+    return f"{runs:,} intervals of {sum(graph.counts.values()):,} facts at {graph.times.grain} grain"
 
 
 def _left_open(options: Mapping[str, Any]) -> list[str]:
@@ -112,13 +124,13 @@ def resolve_config(
 
 def _choose_model(graph: EpisodicGraph, form: str) -> str:
     """Return cont, or complex where times have too few facts to learn a core tensor each."""
-    facts_per_time = len(graph.split("train")) / max(1, graph.sizes["time"])
+    facts_per_time = graph.counts["train"] / max(1, graph.sizes["time"])
     return "cont" if form == "semantic" or facts_per_time >= MIN_FACTS_PER_TIME else "complex"
 
 
 def _with_largest_dims(graph: EpisodicGraph, config: ModelConfig) -> ModelConfig:
     """Return the config with the largest dims that suit the number of facts and fit; the smallest if none fits."""
-    facts = len(graph.split("train"))
+    facts = graph.counts["train"]
     equation = equations_of(parse_model(config.model), config)[""]
     choose_predicate_dim = config.predicate_dim is None and _has_predicate_axis(equation)
     for min_facts, dim, predicate_dim in DIAGONAL_DIMS if equation.is_diagonal else TENSOR_DIMS:
@@ -149,7 +161,7 @@ def _reason(graph: EpisodicGraph, config: ModelConfig) -> str:
         words.append("static")
     needed, allowed = training_bytes(config, sizes), MEMORY_SHARE * psutil.virtual_memory().available
     return (
-        f"{', '.join(words)}: {len(graph.split('train')):,} training facts at {sizes['time']:,} times, "
+        f"{', '.join(words)}: {graph.counts['train']:,} training facts at {sizes['time']:,} times, "
         f"{parameter_count(config, sizes):,} parameters, {needed / 2**30:.2g} GB to train, "
         f"{MEMORY_SHARE:.0%} of the free memory being {allowed / 2**30:.2g} GB"
     )
