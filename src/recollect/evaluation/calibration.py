@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,11 +31,12 @@ class Calibration:
 
     fits: Mapping[str, tuple[float, float]]  # slot -> (a, b)
     among_predicted: bool = False
+    highest: Mapping[str, float] = field(default_factory=dict)  # slot -> the highest probability that it says
 
     def probability(self, logits: Tensor, slot: str) -> Tensor:
-        """Return σ(a x + b) of logits x of any shape, in float64."""
+        """Return σ(a x + b) of logits x of any shape, in float64, and no more than the highest of the slot."""
         a, b = self.fits.get(slot, (1.0, 0.0))
-        return torch.sigmoid(a * logits.double() + b)
+        return torch.sigmoid(a * logits.double() + b).clamp(max=self.highest.get(slot, 1.0))
 
     def answer_probabilities(self, scores: Tensor, stored: Tensor, slot: str) -> Tensor:
         """Return the probability of every candidate of a query, 1 for stored ones: (B, N), (B, N) bool -> (B, N)."""
@@ -44,6 +45,11 @@ class Calibration:
 
 
 UNCALIBRATED = Calibration({})
+
+
+def highest_probability(answers: int) -> float:
+    """Return the highest probability that some held-out answers support, (n + 1) / (n + 3): 1/3 without any."""
+    return (answers + 1) / (answers + 3)
 
 
 def predicted_logits(scores: Tensor, stored: Tensor) -> Tensor:
@@ -60,6 +66,11 @@ class Sample:
     score: Tensor  # logit
     truth: Tensor  # bool: whether the candidate is the answer
     weight: Tensor  # number of candidates that it represents
+
+    @classmethod
+    def concat(cls, samples: Sequence[Sample]) -> Sample:
+        """Return the candidates of all samples."""
+        return cls(*(torch.cat([getattr(each, name) for each in samples]) for name in ("score", "truth", "weight")))
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.evaluation.calibration import Calibration, Sample, fit_platt
+from recollect.evaluation.calibration import Calibration, Sample
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.run_index import RunIndex
@@ -114,13 +114,10 @@ def likely_cells(
     return facts[is_new][: max(0, top)], scores[is_new][: max(0, top)]
 
 
-def fit_cells(
+def sample_cells(
     cells: CellRates, stored: FactIndex, valid: Facts, answers: FactIndex, generator: torch.Generator
-) -> tuple[float, float]:
-    """Return the (a, b) of σ(a log λ + b), the probability that a cell that is not stored holds.
-
-    It is fitted to the `answers` at the times of held-out facts.
-    """
+) -> Sample:
+    """Return log λ of cells that are not stored, at times of held-out facts, and whether they are `answers`."""
     times = valid.t.unique()
     times = times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]]
     samples = []
@@ -136,7 +133,7 @@ def fit_cells(
         scores = torch.from_numpy(np.log(np.maximum(flat[chosen], MIN_RATE))).double()
         is_new = ~stored.contains(facts)
         samples.append((scores[is_new], answers.contains(facts)[is_new], weight[is_new]))
-    return fit_platt(Sample(*(torch.cat(columns) for columns in zip(*samples, strict=True))))
+    return Sample(*(torch.cat(columns) for columns in zip(*samples, strict=True)))
 
 
 def _largest(values: np.ndarray, count: int) -> Ints:

@@ -24,7 +24,14 @@ from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import HISTORY
 
-KEPT = ("recipe", "seed", "training", "runs", "projection")  # keys of a bundle's description that a memory keeps
+KEPT = (
+    "recipe",
+    "seed",
+    "training",
+    "runs",
+    "held_out",
+    "projection",
+)  # keys of a bundle's description that a memory keeps
 CELLS = "cells"  # the file of the rates of cells
 Pairs = dict[str, tuple[float, float]]
 
@@ -38,6 +45,7 @@ def to_bundle(learned: Learned) -> Bundle:
         **learned.about,
         "calibration": {slot: list(fit) for slot, fit in learned.calibration.fits.items()},
         "among_predicted": learned.calibration.among_predicted,
+        "highest_probability": dict(learned.calibration.highest),
         "score_weights": {slot: list(weights) for slot, weights in scorer.weights.items()},
         "versions": {**versions, "python": platform.python_version()},
     }
@@ -63,7 +71,10 @@ def read_learned(bundle: Bundle) -> Learned:
         raise ValueError("it has neither a model nor a history")
     if any(len(weights) != len(scorer.parts) for weights in scorer.weights.values()):
         raise ValueError("its weights of scores are not as many as its models and history")
-    calibration = Calibration(_parse_pairs(about["calibration"]), bool(about.get("among_predicted", False)))
+    highest = {slot: float(number) for slot, number in about.get("highest_probability", {}).items()}
+    if not all(0 <= number <= 1 for number in highest.values()):
+        raise ValueError("its highest probabilities are not from 0 to 1")
+    calibration = Calibration(_parse_pairs(about["calibration"]), bool(about.get("among_predicted", False)), highest)
     kept = {name: about[name] for name in KEPT if name in about}
     return Learned(scorer, graph, calibration, kept)
 
