@@ -19,6 +19,7 @@ ODD = [
 ]
 AXES = {
     "year": TimeAxis("year", 998, 4),
+    "quarter": TimeAxis("quarter", 2014 * 4 + 2, 4),
     "month": TimeAxis("month", 2014 * 12 + 10, 4),
     "week": TimeAxis("week", 2348, 4),
     "day": TimeAxis("day", 16430, 4),

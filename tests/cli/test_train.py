@@ -43,8 +43,19 @@ def test_what_was_chosen_is_printed(run, facts_csv, tmp_path, monkeypatch):
 
 
 def test_settings_reach_the_recipe_and_the_options_the_model(run, facts_csv, tmp_path):
-    words = ["--model", "tucker", "--dim", 4, "--predicate-dim", 3, "--time-dim", 2, "--no-reciprocal", "--static"]
-    words += ["--time-levels", "1,4", "--epochs", 1, "--set", "label-smoothing=0.2", "--set", "predict=s=1,o=0.5"]
+    words = [
+        "--model",
+        "tucker",
+        "--dim",
+        4,
+        "--predicate-dim",
+        3,
+        "--set",
+        "time_dim=2",
+        "--no-reciprocal",
+        "--static",
+    ]
+    words += ["--set", "time_levels=1,4", "--epochs", 1, "--set", "label-smoothing=0.2", "--set", "predict=s=1,o=0.5"]
     code, _, error = run("train", facts_csv, *words, "--set", "dtype=float64", "--out", tmp_path / "m")
     assert code == 0, error
     memory = load(tmp_path / "m")
@@ -57,7 +68,7 @@ def test_settings_reach_the_recipe_and_the_options_the_model(run, facts_csv, tmp
 
 def test_every_setting_of_a_recipe_is_shown_and_can_be_set(run):
     shown = json.loads(run("recipes", "show", "modern", "--model", "cont", "--json")[1])
-    assert [row["setting"] for row in shown] == [field.name for field in fields(Recipe)] + ["dtype"]
+    assert [row["setting"] for row in shown] == [field.name for field in fields(Recipe)] + ["dtype", "time_levels"]
     assert None not in [row["value"] for row in shown]
     assert {row["recipe"] for row in json.loads(run("recipes", "list", "--json")[1])} == {"paper", "modern"}
     table = run("recipes", "show", "paper")[1]
@@ -110,8 +121,8 @@ BAD_OPTIONS = [
     ("--model rescal --dim 4", "Rescal has no episodic form; it has semantic"),
     ("--form both", "unknown form 'both'; choose one of episodic, semantic"),
     ("--model complex --dim 0", "a dim is a whole number from 1"),
-    ("--model complex --dim 4 --time-dim 3", "ComplEx needs one dim"),
-    ("--time-levels 1,week", "whole numbers from 0"),
+    ("--model complex --dim 4 --set time_dim=3", "ComplEx needs one dim"),
+    ("--set time_levels=1,week", "whole numbers from 0"),
     ("--recipe cake", "unknown recipe 'cake'; choose one of paper, modern, or give a .json file"),
     ("--set dropout", "cannot read --set 'dropout'; write name=value, like epochs=20"),
     ("--set color=red", "unknown setting 'color'; `recollect recipes show modern` explains all: loss, margin"),

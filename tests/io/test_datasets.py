@@ -255,7 +255,7 @@ def test_aggregate_of_weights_and_steps():
     ("options", "complaint"),
     [
         ({"grain": "day"}, "months cannot be split by day; choose a coarser grain than month"),
-        ({"grain": "decade"}, "unknown grain 'decade'; choose one of year, month"),
+        ({"grain": "decade"}, "unknown grain 'decade'; choose one of year, quarter, month"),
         ({"since": "soon"}, "cannot read 'soon' as a time; wanted a date like"),
         ({"since": "2001", "until": "2000-05"}, "nothing lies between 2001 and 2000-05"),
         ({"since": "2030-01"}, "no time lies between 2030-01 and None; the record runs from 2000-01 to 2001-12"),

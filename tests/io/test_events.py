@@ -293,7 +293,7 @@ def test_too_little_memory_is_reported(tmp_path, monkeypatch):
         read_events(path)
 
 
-@pytest.mark.parametrize("grain", ["year", "month", "week", "day"])
+@pytest.mark.parametrize("grain", ["year", "quarter", "month", "week", "day"])
 def test_time_bins_are_those_of_the_time_axis(grain):
     import ibis
 

@@ -249,12 +249,12 @@ def test_errors_name_file_and_line(tmp_path, case):
     assert "\n" not in str(caught.value)
 
 
-def test_coarser_labels_than_the_grain_are_refused(tmp_path):
+def test_labels_coarser_than_the_grain_that_was_asked_for_are_refused(tmp_path):
     path = write(tmp_path / "bad.csv", HEADER + "a,b,c,2014-01-01\na,b,c,2014-01\n")
     with pytest.raises(
         UserError, match="line 3: cannot read '2014-01' as the time; wanted a day or finer, .*another grain"
     ):
-        read(path)
+        read(path, grain="day")
     assert len(read(path, grain="month").times) == 1
 
 

@@ -128,6 +128,7 @@ def baseline(
     slots: Annotated[str, typer.Option(help="Some of s, p, o, t, like `so`.")] = "spot",
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     as_json: opt.Json = False,
 ) -> None:
     """Rank without a model: the most frequent answer, the most frequent one near in time, and history.
@@ -143,7 +144,7 @@ def baseline(
     from recollect.graph.seeds import seeded
     from recollect.history.history import History
 
-    graph = opt.split_graph(opt.load_graph(data, columns, grain), None)
+    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), None)
     graph.check_split(split)
     facts = sampled(graph, split, seeded(0)).true()
     known = index_of(stored_in(graph, *graph.filter_splits(split)), graph.sizes)

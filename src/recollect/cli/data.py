@@ -59,6 +59,7 @@ def data_show(
     data: opt.Data,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     inclusive_end: opt.InclusiveEnd = False,
     allow_empty: opt.AllowEmpty = False,
     figure: Annotated[Path | None, typer.Option(help="Save a figure here (.png, .svg, .pdf).")] = None,
@@ -73,7 +74,7 @@ def data_show(
 
     if figure is not None:
         check_figure(figure)
-    graph = opt.load_graph(data, columns, grain, inclusive_end, allow_empty)
+    graph = opt.load_graph(data, columns, grain, dates, inclusive_end, allow_empty)
     about = describe(graph)
     if figure is not None:
         graph_overview(about, figure)
@@ -217,6 +218,7 @@ def data_export(
     ] = None,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     inclusive_end: opt.InclusiveEnd = False,
     allow_empty: opt.AllowEmpty = False,
     force: opt.Force = False,
@@ -231,7 +233,7 @@ def data_export(
 
     check_format(format)
     check_graph_place(out, force)
-    graph = opt.load_graph(data, columns, grain, inclusive_end, allow_empty)
+    graph = opt.load_graph(data, columns, grain, dates, inclusive_end, allow_empty)
     if entities is not None:
         graph = most_frequent(graph, entities)
     write_graph(graph, out, format, overwrite=force)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recollect.cli.rendering import byte_progress, plain
+from recollect.cli.rendering import byte_progress, plain, print_line
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,13 @@ Columns = Annotated[
 ]
 Grain = Annotated[
     str | None,
-    typer.Option(help="Time grain: year, month, week, day, hour or ordinal; none reads triples without time."),
+    typer.Option(help="Time grain: year, quarter, month, week, day, hour, ordinal; none reads triples without time."),
+]
+Dates = Annotated[
+    str | None,
+    typer.Option(
+        help="How dates are written, if that is unclear: dmy, mdy, ymd, unix, excel or a format like %d/%m/%y."
+    ),
 ]
 InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="Facts still hold at their end time.")]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Keep empty cells as labels.")]
@@ -52,7 +58,6 @@ Model = Annotated[
 ]
 Dim = Annotated[int | None, typer.Option(help="Embedding size; chosen from the data if left out.")]
 PredicateDim = Annotated[int | None, typer.Option(help="Embedding size of predicates, if the model allows another.")]
-TimeDim = Annotated[int | None, typer.Option(help="Embedding size of times, if the model allows another.")]
 Form = Annotated[str, typer.Option(help="episodic (s p o t) or semantic (s p o).")]
 Static = Annotated[
     bool | None, typer.Option("--static/--no-static", help="Add the semantic equation to the episodic one.")
@@ -64,10 +69,6 @@ Reciprocal = Annotated[
         help="Train inverse predicates and predict subjects as objects of the inverse.",
     ),
 ]
-TimeLevels = Annotated[
-    str | None, typer.Option(help="Spacings of the knots that times are interpolated from, like 1,5,25.")
-]
-
 RecipeName = Annotated[str, typer.Option(help="How to train: modern, paper or a .json file that a search wrote.")]
 Settings = Annotated[
     list[str] | None,
@@ -82,11 +83,20 @@ Seed = Annotated[int, typer.Option(help="Seed of splits and training.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
 
 # what --set takes apart from the settings of a recipe: name -> (default, help)
-MODEL_SETTINGS = {"dtype": ("float32", "Number type of the weights: float32, float64.")}
+MODEL_SETTINGS = {
+    "dtype": ("float32", "Number type of the weights: float32, float64."),
+    "time_dim": ("auto", "Embedding size of times, if the model allows another."),
+    "time_levels": ("auto", "Spacings of the knots that times are interpolated from, like 1,5,25."),
+}
 
 
 def load_graph(
-    data: str, columns: str | None, grain: str | None, inclusive_end: bool = False, allow_empty: bool = False
+    data: str,
+    columns: str | None = None,
+    grain: str | None = None,
+    dates: str | None = None,
+    inclusive_end: bool = False,
+    allow_empty: bool = False,
 ) -> EpisodicGraph:
     """Return a named dataset, or the graph in a file or folder; ./NAME is a folder even if a dataset has that name."""
     from recollect.io.atomic import existing_folder
@@ -94,7 +104,7 @@ def load_graph(
     from recollect.io.tables import read
 
     if data.partition("/")[0] in DATASETS:
-        if columns or grain or inclusive_end or allow_empty:
+        if columns or grain or dates or inclusive_end or allow_empty:
             raise UserError(
                 f"{data} is a dataset; leave out what tells how to read a file, or write ./{data} for yours"
             )
@@ -104,14 +114,18 @@ def load_graph(
     if not data or not existing_folder(Path(data)).exists():
         raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
     static = grain == "none"
-    return read(
+    graph = read(
         data,
         columns=parse_columns(columns),
         grain=None if static else grain,
+        dates=dates,
         static=static,
         inclusive_end=inclusive_end,
         allow_empty=allow_empty,
     )
+    for note in graph.notes:
+        print_line(f"note: {note}", err=True)
+    return graph
 
 
 def parse_columns(text: str | None) -> dict[str, str | int]:
@@ -139,18 +153,14 @@ def split_graph(graph: EpisodicGraph, how: str | None, seed: int = 0) -> Episodi
     return split_by_time(graph) if how == "time" else split_randomly(graph, seed=seed)
 
 
-def parse_levels(text: str | None) -> tuple[int, ...] | None:
-    """Return the spacings of --time-levels; None if it is left out."""
-    from recollect.models.time_knots import parse_time_levels
-
-    return None if text is None else parse_time_levels(text)
-
-
-def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None = None) -> tuple[Recipe, str]:
-    """Return the recipe with the changes of --set and --epochs, and the dtype of the model.
+def choose_recipe(
+    name: str, settings: Sequence[str] | None, epochs: int | None = None
+) -> tuple[Recipe, dict[str, Any]]:
+    """Return the recipe with the changes of --set and --epochs, and the settings of the model.
 
     A setting that the recipe's loss does not use is refused.
     """
+    from recollect.models.time_knots import parse_time_levels
     from recollect.training.recipe import USED_BY, parse_recipe
 
     changes = parse_settings(settings or ())
@@ -158,7 +168,13 @@ def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None 
         raise UserError("epochs is given by --epochs and by --set; give one of them")
     if epochs is not None:
         changes["epochs"] = epochs
-    dtype = changes.pop("dtype", MODEL_SETTINGS["dtype"][0])
+    of_model: dict[str, Any] = {each: changes.pop(each, default) for each, (default, _) in MODEL_SETTINGS.items()}
+    levels = of_model["time_levels"]
+    of_model["time_levels"] = None if levels == "auto" else parse_time_levels(levels)
+    time_dim = of_model["time_dim"]
+    if time_dim != "auto" and not time_dim.isdecimal():
+        raise UserError(f"time_dim must be a whole number from 1; got {time_dim!r}")
+    of_model["time_dim"] = None if time_dim == "auto" else int(time_dim)
     recipe = replace(parse_recipe(name), **changes)
     for setting in changes:
         losses = USED_BY.get(setting, (recipe.loss,))
@@ -167,7 +183,7 @@ def choose_recipe(name: str, settings: Sequence[str] | None, epochs: int | None 
                 f"{setting} means nothing to the {recipe.loss} loss; "
                 f"leave it out, or choose --set loss={' or '.join(losses)}"
             )
-    return recipe, dtype
+    return recipe, of_model
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:

@@ -46,11 +46,9 @@ def train(
     model: opt.Model = "auto",
     dim: opt.Dim = None,
     predicate_dim: opt.PredicateDim = None,
-    time_dim: opt.TimeDim = None,
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
-    time_levels: opt.TimeLevels = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
@@ -58,6 +56,7 @@ def train(
     evaluate: Annotated[bool, typer.Option("--evaluate", help="Withhold facts and print how they are ranked.")] = False,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
@@ -79,12 +78,12 @@ def train(
     check_place(out)
     with locked(out, wait=0):
         partial = check_out(out, resume, force)
-        chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
+        chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
         evaluate = evaluate or split in ("random", "time")
-        graph = split_for_use(opt.load_graph(data, columns, grain), split, evaluate, seed)
-        options = {
-            "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-            "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
+        graph = split_for_use(opt.load_graph(data, columns, grain, dates), split, evaluate, seed)
+        options: dict[str, Any] = {
+            "model": model, "dim": dim, "predicate_dim": predicate_dim, "form": form, "static": static,
+            "reciprocal": reciprocal, **of_model,
         }  # fmt: skip
         resume = resume and partial.exists()
         stored = stored_configs(partial) if resume else []
@@ -279,17 +278,16 @@ def search(
     model: opt.Model = "auto",
     dim: opt.Dim = None,
     predicate_dim: opt.PredicateDim = None,
-    time_dim: opt.TimeDim = None,
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
-    time_levels: opt.TimeLevels = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
     split: opt.Split = None,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
+    dates: opt.Dates = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -305,11 +303,11 @@ def search(
     check_place(out)
     find_optuna()
     figure_class()
-    chosen, dtype = opt.choose_recipe(recipe, settings, epochs)
-    graph = opt.split_graph(opt.load_graph(data, columns, grain), split, seed)
+    chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
+    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
     options = {
-        "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-        "static": static, "reciprocal": reciprocal, "time_levels": opt.parse_levels(time_levels), "dtype": dtype,
+        "model": model, "dim": dim, "predicate_dim": predicate_dim, "form": form, "static": static,
+        "reciprocal": reciprocal, **of_model,
     }  # fmt: skip
     config = choose_config(graph, chosen, options)
     study = Search(graph, config, chosen, out, seed)
@@ -319,7 +317,8 @@ def search(
         print_json(found)
         return
     print_trials(found)
-    reading = {"split": split, "columns": columns, "grain": grain, "seed": seed or None, "recipe": out / FOUND}
+    reading: dict[str, Any] = {"split": split, "columns": columns, "grain": grain, "dates": dates, "seed": seed or None}
+    reading |= {"recipe": out / FOUND}
     words = [word for name, value in reading.items() if value is not None for word in (f"--{name}", str(value))]
     print_line(f"learn with it: {shlex.join(['recollect', 'train', data, *config_words(config), *words])}")
 
@@ -327,13 +326,14 @@ def search(
 def config_words(config: ModelConfig) -> list[str]:
     """Return the options of `train` that give this config."""
     words = ["--model", config.model, "--dim", str(config.dim)]
-    for name in ("predicate_dim", "time_dim"):
-        if getattr(config, name) not in (None, config.dim):
-            words += [f"--{name.replace('_', '-')}", str(getattr(config, name))]
+    if config.predicate_dim not in (None, config.dim):
+        words += ["--predicate-dim", str(config.predicate_dim)]
+    if config.time_dim not in (None, config.dim):
+        words += ["--set", f"time_dim={config.time_dim}"]
     words += ["--form", config.form] if config.form != "episodic" else []
     words += ["--static" if config.static else "--no-static"]
     words += ["--reciprocal" if config.reciprocal else "--no-reciprocal"]
-    words += ["--time-levels", ",".join(map(str, config.time_levels))]
+    words += ["--set", f"time_levels={','.join(map(str, config.time_levels))}"]
     return words + (["--set", f"dtype={config.dtype}"] if config.dtype != "float32" else [])
 
 

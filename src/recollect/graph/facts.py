@@ -314,6 +314,7 @@ class EpisodicGraph:
     duplicates: int = 0  # facts merged into an equal one when the graph was read
     rows: Mapping[str, int] = field(default_factory=dict)  # rows read per split, where that is known
     dropped: Mapping[str, int] = field(default_factory=dict)  # rows that gave no fact, by reason
+    notes: tuple[str, ...] = ()  # sentences about choices that were made when the graph was read
 
     def __repr__(self) -> str:
         lazy = self.splits if isinstance(self.splits, LazySplits) else None

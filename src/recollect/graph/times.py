@@ -1,6 +1,7 @@
-"""Time labels as bins: a bin is the number of a year, month, week, day or hour, or a plain ordinal.
+"""Time labels as bins: a bin is the number of a year, quarter, month, week, day or hour, or a plain ordinal.
 
-The grain says which. A `TimeAxis` maps the labels of consecutive bins to the ids 0, 1, ….
+The grain says which. A label with an offset from UTC lies on the local date that it names; its hour is that of UTC. A
+`TimeAxis` maps the labels of consecutive bins to the ids 0, 1, ….
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ from torch import Tensor
 
 from recollect.errors import UserError
 
-GRAINS = ("year", "month", "week", "day", "hour", "ordinal")
+GRAINS = ("year", "quarter", "month", "week", "day", "hour", "ordinal")
 MAX_TIMES = 10_000_000
 _FINENESS = {grain: i for i, grain in enumerate(GRAINS[:-1])}
 _EPOCH = date(1970, 1, 1).toordinal()  # day 0
+_OF_THURSDAY = ("year", "quarter", "month")  # by ISO 8601 a week belongs to that of its Thursday
 _MONDAY = 3  # days from a Monday to 1970-01-01, a Thursday
 
 _YEAR = re.compile(r"[0-9]{4}")
 _MONTH = re.compile(r"([0-9]{4})[-/]([0-9]{1,2})|((?:18|19|20|21)[0-9]{2})([0-9]{2})")
+_QUARTER = re.compile(r"([0-9]{4})[- ]?Q([1-4])")
 _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{1,2})")
 _DAY = re.compile(r"([0-9]{4})([-/.]?)([0-9]{1,2})\2([0-9]{1,2})")
 _ORDINAL = re.compile(r"-?[0-9]{1,15}")
 
 
 def moment(label: str) -> tuple[datetime, str] | None:
-    """Parse a calendar label: return the start of its period, in UTC, and its grain, or None if it is not one.
+    """Parse a calendar label: return the start of its period and its grain, or None if it is not one.
 
     >>> moment("2014-03")[1], moment("2014-03-05T13:30Z")[1], moment("soon")
     ('month', 'hour', None)
@@ -40,24 +43,27 @@ def moment(label: str) -> tuple[datetime, str] | None:
             return datetime(int(label), 1, 1), "year"
         if match := _MONTH.fullmatch(label):
             return datetime(int(match[1] or match[3]), int(match[2] or match[4]), 1), "month"
+        if match := _QUARTER.fullmatch(label):
+            return datetime(int(match[1]), 3 * int(match[2]) - 2, 1), "quarter"
         if match := _WEEK.fullmatch(label):
             return datetime.fromisocalendar(int(match[1]), int(match[2]), 1), "week"
         if (match := _DAY.fullmatch(label)) and (match[2] or len(label) == 8):
             return datetime(int(match[1]), int(match[3]), int(match[4])), "day"
-        instant = datetime.fromisoformat(label)
-        if instant.tzinfo:
-            instant = instant.astimezone(UTC).replace(tzinfo=None)
-        return instant, "hour"
-    except (ValueError, OverflowError):
+        return datetime.fromisoformat(label), "hour"
+    except ValueError:
         return None
 
 
 def _bin(at: datetime, grain: str) -> int:
-    """Return the number of the year, month, week, day or hour that contains `at`."""
+    """Return the number of the year, quarter, month, week, day or hour that contains `at`."""
+    if grain == "hour" and at.tzinfo:
+        at = at.astimezone(UTC)
     days = at.toordinal() - _EPOCH
     match grain:
         case "year":
             return at.year
+        case "quarter":
+            return at.year * 4 + (at.month - 1) // 3
         case "month":
             return at.year * 12 + at.month - 1
         case "week":
@@ -74,6 +80,8 @@ def _bin_label(number: int, grain: str) -> str:
             return str(number)
         case "year":
             return f"{number:04d}"
+        case "quarter":
+            return f"{number // 4:04d}-Q{number % 4 + 1}"
         case "month":
             return f"{number // 12:04d}-{number % 12 + 1:02d}"
         case "week":
@@ -82,29 +90,6 @@ def _bin_label(number: int, grain: str) -> str:
         case "day":
             return date.fromordinal(number + _EPOCH).isoformat()
     return f"{date.fromordinal(number // 24 + _EPOCH).isoformat()}T{number % 24:02d}"
-
-
-def natural_grain(labels: Iterable[str]) -> str:
-    """Return the finest grain of the labels that can be parsed; integers that are not years or dates are ordinals.
-
-    >>> natural_grain(["2014-03", "2014-03-05"]), natural_grain(["1999", "2001"]), natural_grain(["0", "24"])
-    ('day', 'year', 'ordinal')
-    """
-    labels = list(labels)
-    integers = [label for label in labels if _ORDINAL.fullmatch(label)]
-    moments = [parsed for parsed in map(moment, labels) if parsed]
-    if integers and (not moments or (len(integers) >= len(moments) and not all(map(_is_date, integers)))):
-        return "ordinal"
-    if not moments:
-        return "day"
-    if all(grain == "hour" and at.hour == at.minute == at.second == 0 for at, grain in moments):
-        return "day"
-    return max((grain for _, grain in moments), key=_FINENESS.__getitem__)
-
-
-def _is_date(integer: str) -> bool:
-    """Return whether an integer looks like a year from 1000 to 2999, YYYYMM or YYYYMMDD."""
-    return len(integer) in (4, 6, 8) and "1000" <= integer[:4] <= "2999" and moment(integer) is not None
 
 
 def time_bin(label: str, grain: str, *, before: bool = False) -> int | None:
@@ -124,20 +109,12 @@ def time_bin(label: str, grain: str, *, before: bool = False) -> int | None:
         return None
     at, label_grain = parsed
     try:
-        if label_grain == "week" and grain in ("year", "month"):  # by ISO 8601 a week belongs to that of its Thursday
+        if label_grain == "week" and grain in _OF_THURSDAY:
             thursday = at + timedelta(days=3)
             return _bin(thursday - timedelta(weeks=1) if before else thursday, grain)
         return _bin(at - timedelta(microseconds=1) if before else at, grain)
     except OverflowError:
         return None
-
-
-def time_key(label: str, grain: str) -> int | None:
-    """Return a number that orders labels in time more finely than bins, or None if the label cannot be parsed."""
-    if grain == "ordinal":
-        return time_bin(label, grain)
-    parsed = moment(label)
-    return None if parsed is None else (parsed[0] - datetime.min) // timedelta(microseconds=1)
 
 
 def within(label: str, since: str | None, until: str | None, grain: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recollect.errors import UserError
-from recollect.graph.times import natural_grain, time_bin
-from recollect.io.assembly import TIME_ROLES
 from recollect.io.formats import EXTRAS
+from recollect.io.table import TIME_ROLES
+from recollect.io.times.dates import looks_dated
 
 TRIPLE = ("subject", "predicate", "object")
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -109,7 +109,7 @@ def is_header(first: list[str], given: Given, static: bool) -> bool:
     if given and all(column in first for column in given.values()):
         return True
     time_cells = first[3:5] if len(first) in (4, 5) and not static else []
-    if any(time_bin(cell, natural_grain([cell])) is not None for cell in time_cells):
+    if any(cell.strip().lstrip("-").isdecimal() or looks_dated([cell]) for cell in time_cells):
         return False
     words = {synonym for synonyms in SYNONYMS.values() for synonym in synonyms if len(synonym) > 1}
     return bool(folded & words)

@@ -33,7 +33,7 @@ from recollect.errors import UserError
 from recollect.graph.facts import KINDS, SLOT_NAMES, EpisodicGraph, Facts, Vocabulary
 from recollect.graph.runs import Runs, RunSplits, has_runs, split_runs
 from recollect.graph.times import TimeAxis
-from recollect.io.assembly import Table, first_true
+from recollect.io.table import Table, first_true
 
 GRAPH, FACTS, STAT = "graph.json", "facts.parquet", "stat.txt"
 ID_FILES = {"entity": "entity2id.txt", "predicate": "relation2id.txt", "time": "time2id.txt"}

@@ -17,8 +17,8 @@ from pathlib import Path
 import polars as pl
 
 from recollect.errors import UserError
-from recollect.io.assembly import Table, first_true
 from recollect.io.formats import ID_FILES, STAT
+from recollect.io.table import Table, first_true
 
 ROLES = {"subject": "entity", "predicate": "predicate", "object": "entity"}  # column -> kind of its ids
 MAX_IDS = 100_000_000  # of a kind, in stat.txt

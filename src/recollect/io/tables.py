@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -21,11 +21,13 @@ import pyarrow.parquet
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import SPLITS, EpisodicGraph
 from recollect.graph.times import GRAINS
-from recollect.io.assembly import Table, assemble, check_memory, first_true
+from recollect.io.assembly import assemble, check_memory
 from recollect.io.atomic import read_folder
 from recollect.io.columns import TRIPLE, WIDTHS, Given, check_roles, find_columns, headerless_names, is_header
 from recollect.io.exchange import GRAPH, is_export, read_graph
 from recollect.io.id_folders import IdTables, has_id_files, read_id_tables
+from recollect.io.table import Table, first_true
+from recollect.io.times.dates import check_dates
 
 Source: TypeAlias = Any  # a path, or a table: polars, pandas, Arrow, or any object with Arrow's C stream
 
@@ -46,6 +48,7 @@ def read(
     *,
     columns: Mapping[str, str | int] | None = None,
     grain: str | None = None,
+    dates: str | None = None,
     static: bool = False,
     inclusive_end: bool = False,
     allow_empty: bool = False,
@@ -58,10 +61,11 @@ def read(
 
     Columns named subject, predicate, object and time (or start and end, or a usual synonym) are found by name;
     `columns={"subject": "who"}` gives one by name or, in a file without a header, by position.
-    `grain` (year, month, week, day, hour, ordinal) defaults to the finest of any time; coarser times are an error.
+    `grain` (year, quarter, month, week, day, hour, ordinal) defaults to the coarsest that loses nothing.
+    `dates` says how dates are written where that is unclear: dmy, mdy, ymd, unix, unix-ms, excel or a strftime format.
     A fact with start and end holds in [start, end), or in [start, end] with `inclusive_end=True`. An unknown start or
-    end is the first or last time of the table. `static=True` reads triples without time. An empty subject, predicate
-    or object is an error, or with `allow_empty=True` the label "".
+    end is the first or last plausible time of the table. `static=True` reads triples without time. An empty subject,
+    predicate or object is an error, or with `allow_empty=True` the label "".
 
     >>> graph = read(pl.DataFrame({"head": ["a", "b"], "relation": "knows", "tail": "c", "year": [1999, 2001]}))
     >>> len(graph.facts), graph.times.labels
@@ -70,12 +74,13 @@ def read(
     check_process()
     if grain is not None and grain not in GRAINS:
         raise UserError(f"unknown grain {grain!r}; choose one of {', '.join(GRAINS)}")
+    check_dates(dates)
     given = columns or {}
     check_roles(given)
 
     def read_source(source: Source) -> EpisodicGraph:
         if isinstance(source, Path) and source.is_dir() and is_export(source):
-            if given or grain or static or inclusive_end or allow_empty or name:
+            if given or grain or dates or static or inclusive_end or allow_empty or name:
                 raise UserError(f"{source}: {GRAPH} tells how to read this exported graph; leave out all other options")
             return read_graph(source)
         found = None if given else _read_id_folder(source, static)
@@ -85,6 +90,7 @@ def read(
         return assemble(
             tables,
             grain=grain,
+            dates=dates,
             inclusive_end=inclusive_end,
             name=name or _default_name(source),
             labels={} if found is None else found.labels,
@@ -305,7 +311,8 @@ def _read_text(text: _DelimitedText, given: Given, static: bool) -> Table:
     if header:
         table = table.slice(1)
     found = {role: table.column_names.index(f"f{position}") for role, position in positions.items()}
-    return _select(table, found, str(text.path), lambda row: text.where(row, header))
+    selected = _select(table, found, str(text.path), lambda row: text.where(row, header))
+    return replace(selected, columns={role: names[position] for role, position in positions.items()})
 
 
 def _parse_columns(text: _DelimitedText, positions: list[int]) -> pa.Table:
@@ -349,7 +356,8 @@ def _select(table: pa.Table, positions: Mapping[str, int], name: str, where: Cal
             raise UserError(
                 f"{name}: column {given.name!r} holds {given.type}; wanted text, numbers or dates"
             ) from error
-    return Table(pl.DataFrame(columns), where, name)
+    names = {role: table.column_names[position] for role, position in positions.items()}
+    return Table(pl.DataFrame(columns), where, name, names)
 
 
 def _refuse_missing(table: Table, allow_empty: bool) -> None:

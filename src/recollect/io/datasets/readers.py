@@ -16,7 +16,8 @@ import torch
 from recollect.errors import UserError
 from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, encode, sort_facts
 from recollect.graph.times import TimeAxis, time_bin
-from recollect.io.assembly import Table, assemble
+from recollect.io.assembly import assemble
+from recollect.io.table import Table
 from recollect.io.tables import read
 
 Paths: TypeAlias = Mapping[str, Path]  # role (train, valid, test, …) -> path of the file

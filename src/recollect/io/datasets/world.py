@@ -16,7 +16,8 @@ from recollect.errors import UserError
 from recollect.graph.episodes import split_randomly
 from recollect.graph.facts import EpisodicGraph
 from recollect.graph.seeds import seeded
-from recollect.io.assembly import Table, assemble
+from recollect.io.assembly import assemble
+from recollect.io.table import Table
 
 FIRST_YEAR = 2000
 _ONSETS = ("B", "D", "F", "G", "K", "L", "M", "N", "P", "R", "S", "T", "V", "Z", "Br", "Dr", "Kr", "St", "Tr", "Th")

@@ -44,8 +44,8 @@ class EventRecipe:
             given = getattr(self, name)
             if given not in choices:
                 raise UserError(f"unknown {name} {given!r}; choose one of {', '.join(choices)}")
-        if self.grain not in GRAINS[:4]:
-            raise UserError(f"events are dated by day, so not by {self.grain!r}; choose one of {', '.join(GRAINS[:4])}")
+        if self.grain not in GRAINS[:5]:
+            raise UserError(f"events are dated by day, so not by {self.grain!r}; choose one of {', '.join(GRAINS[:5])}")
         check_limits(self.since, self.until, "day")
         if self.entities is not None and self.entities < 1:
             raise UserError(f"cannot keep the {self.entities} most frequent entities; wanted at least 1")

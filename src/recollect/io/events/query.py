@@ -272,6 +272,8 @@ def time_bins(dates: Any, grain: str) -> ir.IntegerValue:
     """Return the bin number of dates, equal to `recollect.graph.times.time_bin`."""
     if grain == "year":
         return dates.year()
+    if grain == "quarter":
+        return dates.year() * 4 + dates.quarter() - 1
     if grain == "month":
         return dates.year() * 12 + dates.month() - 1
     if grain == "week":
