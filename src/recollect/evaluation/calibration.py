@@ -156,11 +156,12 @@ def _choose_candidates(logits: Tensor, generator: torch.Generator) -> tuple[Tens
     return torch.cat([best, others], dim=1), torch.cat([torch.ones(best.shape).double(), represented], dim=1)
 
 
-def fit_platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:
+def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tuple[float, float]:
     """Return the (a, b) that minimise the log loss of σ(a θ + b) on a sample, by Newton's method.
 
     a ≥ 0 keeps the order of scores. Targets are Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which keep a finite when
-    the scores separate true from false.
+    the scores separate true from false. `strength` is that of a prior a ~ N(1, 1 / strength): it matters to samples of
+    a few true candidates, whose scores may separate by chance.
     """
     if bool(sample.truth.all()):
         return 1.0, 0.0  # no negatives: nothing to fit
@@ -172,24 +173,33 @@ def fit_platt(sample: Sample, *, steps: int = 100) -> tuple[float, float]:
     scale = sample.score.std(correction=0).clamp(min=1e-12)
     features = torch.stack([(sample.score - mean) / scale, torch.ones_like(sample.score)], dim=1)
     prior = torch.logit((weight * target).sum())
-    theta = _newton(features, target, weight, torch.stack([torch.zeros_like(prior), prior]), steps)
+    start = torch.stack([torch.zeros_like(prior), prior])
+    theta = _newton(features, target, weight, start, steps, strength / sample.weight.sum(), 1 / scale)
     if theta[0] <= 0:
         return 0.0, prior.item()
     slope = (theta[0] / scale).item()
     return slope, (theta[1] - slope * mean).item()
 
 
-def _newton(features: Tensor, target: Tensor, weight: Tensor, theta: Tensor, steps: int) -> Tensor:
-    """Return the weights of a logistic regression, from `theta` on, with step halving: (n, 2), (n,), (n,) -> (2,)."""
+def _newton(
+    features: Tensor, target: Tensor, weight: Tensor, theta: Tensor, steps: int, ridge: Tensor, unit: Tensor
+) -> Tensor:
+    """Return the weights of a logistic regression, from `theta` on, with step halving: (n, 2), (n,), (n,) -> (2,).
+
+    `ridge` is the strength with which unit · theta[0] is drawn to 1.
+    """
 
     def loss(theta: Tensor) -> Tensor:
-        return (weight * binary_cross_entropy_with_logits(features @ theta, target, reduction="none")).sum()
+        losses = binary_cross_entropy_with_logits(features @ theta, target, reduction="none")
+        return (weight * losses).sum() + ridge / 2 * (unit * theta[0] - 1) ** 2
 
     for _ in range(steps):
         p = torch.sigmoid(features @ theta)
         gradient = features.T @ (weight * (p - target))
+        gradient[0] += ridge * unit * (unit * theta[0] - 1)
         curvature = (weight * p * (1 - p))[:, None]
         hessian = (features * curvature).T @ features + 1e-12 * torch.eye(2, dtype=features.dtype)
+        hessian[0, 0] += ridge * unit**2
         direction = torch.linalg.solve(hessian, gradient)
         # a step of more than 4 in a logit may saturate every p when scores take few values: the curvature vanishes
         direction *= (4 / (features @ direction).abs().max().clamp(min=1e-12)).clamp(max=1)

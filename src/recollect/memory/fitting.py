@@ -31,6 +31,7 @@ from recollect.models.tensor_model import TensorModel
 FIT_FACTS = {"s": 2048, "p": 2048, "o": 2048, "t": 512}  # at most: scoring all times costs a model most
 FIT_ROWS = 256  # facts scored at a time
 FIT_BYTES = 2**29  # of scores of a slot; larger graphs are fitted to fewer facts
+SLOPE_STRENGTH = 1.0  # of a calibration whose slope is 1, in held-out answers: matters to graphs of a few facts
 Weights = dict[str, tuple[float, ...]]
 
 
@@ -113,7 +114,7 @@ def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
         samples = [fold.samples[slot] for fold in folds if slot in fold.samples]
         if samples:
             pooled = Sample.concat(samples)
-            fits[slot] = fit_platt(pooled)
+            fits[slot] = fit_platt(pooled, strength=SLOPE_STRENGTH)
             highest[slot] = highest_probability(int(pooled.truth.sum()))
     return Calibration(fits, among_predicted=True, highest=highest)
 

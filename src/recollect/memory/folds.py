@@ -1,7 +1,7 @@
 """Hold out some facts of a graph that has no validation split: they choose epochs, weights and calibration.
 
-The memory then learns all facts. What is held out are whole facts, or whole runs of a graph of intervals: a run whose
-neighbouring times stay stored would be easier to predict than any fact that is really missing.
+The memory then learns all facts. What is held out are whole runs, all consecutive times of a triple: a fact whose
+neighbouring times stay stored is easier to predict than one that is really missing.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-from recollect.graph.facts import EpisodicGraph
-from recollect.graph.runs import split_runs, with_runs
+from recollect.graph.facts import EpisodicGraph, Facts, encode
+from recollect.graph.runs import has_runs, split_runs, with_runs
 from recollect.graph.seeds import seeded
 
-SHARE = 0.1  # of the facts, that are held out at a time
-MOST = 4096  # facts that are held out at a time: enough for the few numbers that are fitted to them
-ENOUGH = 400  # facts held out in all folds together; small graphs are held out fold by fold
+SHARE = 0.1  # of the runs, that are held out at a time
+MOST = 4096  # runs that are held out at a time: enough for the few numbers that are fitted to them
+ENOUGH = 400  # runs held out in all folds together; small graphs are held out fold by fold
 
 
 def has_validation(graph: EpisodicGraph) -> bool:
@@ -25,15 +26,29 @@ def has_validation(graph: EpisodicGraph) -> bool:
 
 
 def held_out_folds(graph: EpisodicGraph, seed: int) -> Iterator[EpisodicGraph]:
-    """Yield graphs of the train split with some of its facts, in each graph others, as the valid split.
+    """Yield graphs of the train split with some of its runs, in each graph others, as the valid split.
 
-    There is one from ENOUGH / SHARE facts on, at most 1 / SHARE for fewer, and none for a single fact.
+    There is one from ENOUGH / SHARE runs on, at most 1 / SHARE for fewer, and none for a single run.
     """
     every = split_runs(graph)["train"]
-    order = torch.randperm(len(every), generator=seeded(seed))
-    size = min(MOST, max(1, int(SHARE * len(every))))
-    folds = min(len(every) // size, -(-ENOUGH // size)) if len(every) > 1 else 0
+    run = torch.arange(len(every)) if has_runs(graph) else _run_of_each(every.first, graph)
+    count = int(run.max()) + 1 if len(run) else 0
+    place = torch.randperm(count, generator=seeded(seed))  # of each run in a random order
+    size = min(MOST, max(1, int(SHARE * count)))
+    folds = min(count // size, -(-ENOUGH // size)) if count > 1 else 0
     for number in range(folds):
-        is_held = torch.zeros(len(every), dtype=torch.bool)
-        is_held[order[number * size : (number + 1) * size]] = True
+        is_held = place[run] // size == number
         yield with_runs(graph, {"train": every[~is_held], "valid": every[is_held]})
+
+
+def _run_of_each(facts: Facts, graph: EpisodicGraph) -> Tensor:
+    """Return the number of the run that each fact belongs to: (n,)."""
+    triple = encode(facts, graph.sizes, "spo")
+    order = facts.t.argsort(stable=True)
+    order = order[triple[order].argsort(stable=True)]
+    triple, time = triple[order], facts.t[order]
+    begins = torch.ones(len(order), dtype=torch.int64)
+    begins[1:] = ((triple[1:] != triple[:-1]) | (time[1:] > time[:-1] + 1)).long()
+    run = torch.empty_like(begins)
+    run[order] = begins.cumsum(0) - 1
+    return run
