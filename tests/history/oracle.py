@@ -17,7 +17,7 @@ from recollect.history.edges import predicate_classes
 from recollect.history.history import History
 
 Fact = tuple[int, int, int, int]
-COLUMNS = {"o": 2, "p": 4, "t": 5}
+COLUMNS = {"o": 2, "p": 4, "t": 7}
 
 
 class Evidence(NamedTuple):
@@ -87,6 +87,7 @@ def shares(store: set[Fact], history: History, fact: Fact, slot: str) -> list[fl
         given = [list(rest), [x for x in rest if x[0] == s], [x for x in rest if x[2] == o]]
         return [1 / sizes["predicate"], *(share(each, 1) for each in given)]
     given = [list(rest), of_predicate, *([x for x in rest if entity in (x[0], x[2])] for entity in (s, o))]
+    given += [[x for x in of_predicate if x[0] == s], [x for x in of_predicate if x[2] == o]]
     return [1 / sizes["time"], *(share(each, 3) for each in given)]
 
 

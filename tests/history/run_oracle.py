@@ -102,6 +102,7 @@ def shares(store: set[Run], history: History, fact: Fact, slot: str) -> list[flo
         given = [list(rest), [x for x in rest if x[0] == s], [x for x in rest if x[2] == o]]
         return [1 / sizes["predicate"], *(share(each, 1) for each in given)]
     given = [list(rest), of_predicate, *([x for x in rest if entity in (x[0], x[2])] for entity in (s, o))]
+    given += [[x for x in of_predicate if x[0] == s], [x for x in of_predicate if x[2] == o]]
     return [1 / sizes["time"], *map(share_of_time, given)]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from recollect import Facts
 from recollect.history import edges
 from recollect.history.bins import COUNT
+from recollect.history.history import POWERS, History
 from tests.backends import EACH_BACKEND, running
 from tests.history import oracle
 
@@ -82,6 +83,20 @@ def test_a_stored_fact_has_the_score_that_it_has_once_removed(slot, store, numbe
     answer = query.column(slot)[:, None]
     stored, removed = (each.score_against(query, slot, answer) for each in (history, without))
     np.testing.assert_allclose(stored, removed, atol=1e-6)
+
+
+@SLOTS
+@given(store=STORES, query=IDS)
+def test_the_score_is_log_rate_and_a_part_of_log_popularity(slot, store, query):
+    history, facts = oracle.random_history(store, SIZES), Facts.of([query])
+    popularity = History(history.facts, SIZES, history.classes, silent(history.kernels), history.weights)
+    wanted = np.log(history.rates(facts, slot)) + POWERS[slot] * np.log(popularity.rates(facts, slot))
+    np.testing.assert_allclose(history.score_against(facts, slot), wanted, atol=1e-5)
+
+
+def silent(kernels):
+    """Kernels that add next to nothing; kernels of zeros would read only the past."""
+    return {slot: np.full_like(kernel, 1e-20) for slot, kernel in kernels.items()}
 
 
 @pytest.mark.parametrize("slot", "spo")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from recollect.errors import DataWarning
-from recollect.io.assembly import FACT_BYTES
+from recollect.io.merging import FACT_BYTES
 from torture.read_inputs import LARGE, MAKERS, make_input
 from torture.read_worker import outcome
 

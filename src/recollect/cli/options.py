@@ -37,9 +37,7 @@ Dates = Annotated[
 ]
 InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="Facts still hold at their end time.")]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Keep empty cells as labels.")]
-Split = Annotated[
-    str | None, typer.Option(help="random, time or none; by default the splits of DATA, or random if it has none.")
-]
+Split = Annotated[str | None, typer.Option(help="Withhold facts: random, time or none; by default as DATA is split.")]
 
 MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR")]
 Subject = Annotated[str | None, typer.Option(help="Label of the subject.")]

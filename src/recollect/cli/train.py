@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
 LEAKING_LENGTH = 1.5  # mean length of runs, in times, from which a random split is said to leak
 
-TrainSplit = Annotated[
-    str | None,
-    typer.Option(help="random or time: withhold facts and evaluate; none: learn all; by default the splits of DATA."),
-]
-
 
 def train(
     data: opt.Data,
@@ -52,7 +47,7 @@ def train(
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
-    split: TrainSplit = None,
+    split: opt.Split = None,
     evaluate: Annotated[bool, typer.Option("--evaluate", help="Withhold facts and print how they are ranked.")] = False,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
@@ -65,7 +60,8 @@ def train(
 ) -> None:
     """Learn a graph and save the memory. After Ctrl-C, the same command with --resume continues the run.
 
-    A file is learned whole; --evaluate withholds a part of it and prints how well that is recalled.
+    A graph without splits is learned whole; --evaluate, or --split random or time, withholds a fifth of it and prints
+    how well that is recalled.
 
     Example: `recollect train world --model cont --dim 16 --epochs 2`
     """
@@ -292,6 +288,8 @@ def search(
     as_json: opt.Json = False,
 ) -> None:
     """Search the settings of a recipe on the validation split, never the test split. Ctrl-C keeps the study.
+
+    A graph without splits is split at random.
 
     Example: `recollect search world --model distmult --dim 8 --epochs 2 --budget 0.2`
     """

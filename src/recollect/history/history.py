@@ -1,7 +1,7 @@
 """The class History: a scorer that reads the stored facts of a query's entities.
 
     λ(s, p, o, t) = Σ_{stored (s, p', o, t') except the fact itself} k[p, p', bin(t, t')] + Σ_c w[p, c] · share_c
-    score         = log λ
+    score         = log λ + c log π,    π = Σ_c w[p, c] · share_c the part of λ that popularity gives
 
 p' runs over predicates and their inverses. Every asked slot has a kernel k and weights w of its own: `o` for who and
 whom, `p` for what, `t` for when.
@@ -28,6 +28,7 @@ from recollect.history.state import Parameters, check_ids, kernel_shape, read_te
 
 ASKED = "opt"  # slots with a kernel; subjects are asked for as targets of inverse predicates
 MIN_RATE = 1e-30  # so that log λ is finite
+POWERS = {"s": 0.0, "p": 0.2, "o": 0.0, "t": 0.4}  # c by asked slot: popularity tells times of equal λ apart
 
 
 class History:
@@ -111,25 +112,31 @@ class History:
     # -- scores -----------------------------------------------------------------------------------------------------
 
     def score(self, facts: Facts) -> Tensor:
-        """Return log λ of each fact's object: (B,)."""
+        """Return the score of each fact's object: (B,)."""
         return self.score_against(facts, "o", facts.o[:, None])[:, 0]
 
     def score_against(self, facts: Facts, slot: str, candidates: Tensor | None = None) -> Tensor:
-        """Return log λ of fact b with `slot` replaced by candidate n: (B, N) for all ids or ids (N,) or (B, N)."""
-        scores = torch.from_numpy(np.log(np.maximum(self.rates(facts, slot), MIN_RATE)))
+        """Return the score of fact b with `slot` replaced by candidate n: (B, N) for all ids or ids (N,) or (B, N)."""
+        scores = torch.from_numpy(np.log(np.maximum(self._rates(facts, slot, POWERS[slot]), MIN_RATE)))
         if candidates is None:
             return scores
         return scores[:, candidates] if candidates.dim() == 1 else scores.gather(1, candidates)
 
     def rates(self, facts: Facts, slot: str) -> Floats:
         """Return λ of each fact with every id in `slot`: (B, N) float32."""
+        return self._rates(facts, slot, 0.0)
+
+    def _rates(self, facts: Facts, slot: str, power: float) -> Floats:
+        """Return λ π^power of each fact with every id in `slot`: (B, N) float32."""
         out = np.empty((len(facts), self.sizes[KINDS[slot]]), dtype=np.float32)
 
         def body(first: int, last: int) -> None:
             for part in blocks(first, last):
                 for n in range(part.start, part.stop):
                     out[n] = self._popularity(facts.ids[n].tolist(), slot)
+                factor = out[part] ** np.float32(power) if power else np.float32(1)
                 self._add_evidence(facts[part], slot, out[part])
+                out[part] *= factor
 
         parallel_for(body, len(facts), 8 * out.size)
         return out

@@ -4,7 +4,8 @@ Columns of shares by asked slot, each with sum 1 over its candidates:
 
     o    uniform; among the targets of the predicate
     p    uniform; among all facts; among the facts with this subject; among those with this object
-    t    uniform; among all facts; among the facts of the predicate; with the subject on either side; with the object
+    t    uniform; among all facts; among the facts of the predicate; with the subject on either side; with the object;
+         with this subject and predicate; with this object and predicate
 
 Of runs, entities and predicates are counted once per run, times once per time that a run covers. With `past`, only
 facts before the asked time count (not where the time is asked); else all but the answer itself, a fact or a whole run.
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from recollect.history.bins import Ints
 from recollect.history.edges import END, PREDICATE, TARGET, TIME, Edges, Floats
 
-COLUMNS = {"o": 2, "p": 4, "t": 5}  # columns of shares by asked slot
+COLUMNS = {"o": 2, "p": 4, "t": 7}  # columns of shares by asked slot
 NONE = slice(0)
 NO_TIMES = np.empty(0, dtype=np.int64)
 Rows = npt.NDArray[np.int32]  # of the table of edges
@@ -37,11 +38,12 @@ class LeftOutShares:
         u, r, v, t = edges.source, edges.column(PREDICATE), edges.column(TARGET), edges.column(TIME)
         direction = r // max(1, sizes["predicate"])
         is_forward = direction == 0
+        of_subject, of_object = (_group_numbers(entity, r) for entity in (u, v))  # and predicate
         given, value, self.size, counted = {
             "o": ([r], v, sizes["entity"], np.full(len(r), True)),
             "p": ([direction, u, v], r, sizes["predicate"], is_forward),
-            "t": ([direction, r, u, v], t, sizes["time"], is_forward | (u != v)),  # u with itself counts once
-        }[slot]
+            "t": ([direction, r, u, v, of_subject, of_object], t, sizes["time"], is_forward | (u != v)),
+        }[slot]  # a fact of u with itself counts once
         self._coverage = [_Coverage(edges, each, counted) for each in given] if slot == "t" and edges.has_runs else []
         if past and slot != "t":
             shares = [_past_share(each, value, t, counted) for each in given]
@@ -70,6 +72,12 @@ class _Coverage:
         wanted = self.code[edges] + times
         covering = np.searchsorted(self.first, wanted, side="right") - np.searchsorted(self.last, wanted)
         return (covering - 1) / np.maximum(self.total[edges] - self.lengths[edges], 1)
+
+
+def _group_numbers(entity: Ints, predicate: Ints) -> Ints:
+    """Return 0, 1, 2, … for the distinct (entity, predicate): (n,)."""
+    codes = entity * (int(predicate.max(initial=0)) + 1) + predicate
+    return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
 
 def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -130,6 +138,9 @@ class Popularity:
             rows = self._of_entity(entity)
             is_repeated = (rows[:, TARGET] == entity) & (rows[:, PREDICATE] >= self.sizes["predicate"])
             columns.append(_covered(rows[~is_repeated], self.sizes["time"]))
+        for entity, r in ((s, p), (o, p + self.sizes["predicate"])):
+            rows = self._of_entity(entity)
+            columns.append(_covered(rows[rows[:, PREDICATE] == r], self.sizes["time"]))
         rows = self._of_entity(s)
         rows = rows[(rows[:, TARGET] == o) & (rows[:, PREDICATE] == p)]
         lengths = rows[:, END] - rows[:, TIME] + 1

@@ -21,11 +21,12 @@ import pyarrow.parquet
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import SPLITS, EpisodicGraph
 from recollect.graph.times import GRAINS
-from recollect.io.assembly import assemble, check_memory
+from recollect.io.assembly import assemble
 from recollect.io.atomic import read_folder
 from recollect.io.columns import TRIPLE, WIDTHS, Given, check_roles, find_columns, headerless_names, is_header
 from recollect.io.exchange import GRAPH, is_export, read_graph
 from recollect.io.id_folders import IdTables, has_id_files, read_id_tables
+from recollect.io.merging import check_memory
 from recollect.io.table import Table, first_true
 from recollect.io.times.dates import check_dates
 

@@ -272,7 +272,7 @@ def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> tuple
     is_runs = LAST in pa.parquet.read_schema(pa.BufferReader(content)).names
     table = _parse_table(content, _RUN_COLUMNS if is_runs else _FACT_COLUMNS)
     ids = torch.from_numpy(np.stack([_numbers(table[slot]) for slot in SLOTS], axis=1))
-    last = torch.tensor(_numbers(table[LAST])) if is_runs else ids[:, SLOTS.index("t")]
+    last = torch.from_numpy(_numbers(table[LAST]).copy()) if is_runs else ids[:, SLOTS.index("t")]
     for slot in SLOTS:
         check_ids(slot, ids[:, SLOTS.index(slot)], sizes[KINDS[slot]])
     check_ids("t", last, sizes["time"])

@@ -26,18 +26,20 @@ def has_validation(graph: EpisodicGraph) -> bool:
 
 
 def held_out_folds(graph: EpisodicGraph, seed: int) -> Iterator[EpisodicGraph]:
-    """Yield graphs of the train split with some of its runs, in each graph others, as the valid split.
+    """Yield graphs of the train split with some runs of true facts, in each graph others, as the valid split.
 
     There is one from ENOUGH / SHARE runs on, at most 1 / SHARE for fewer, and none for a single run.
     """
     every = split_runs(graph)["train"]
-    run = torch.arange(len(every)) if has_runs(graph) else _run_of_each(every.first, graph)
+    true = every.first.truth.nonzero()[:, 0]
+    run = torch.arange(len(true)) if has_runs(graph) else _run_of_each(every.first[true], graph)
     count = int(run.max()) + 1 if len(run) else 0
     place = torch.randperm(count, generator=seeded(seed))  # of each run in a random order
     size = min(MOST, max(1, int(SHARE * count)))
     folds = min(count // size, -(-ENOUGH // size)) if count > 1 else 0
     for number in range(folds):
-        is_held = place[run] // size == number
+        is_held = torch.zeros(len(every), dtype=torch.bool)
+        is_held[true] = place[run] // size == number
         yield with_runs(graph, {"train": every[~is_held], "valid": every[is_held]})
 
 

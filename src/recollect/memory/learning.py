@@ -27,7 +27,7 @@ from recollect.models.tensor_model import TensorModel
 from recollect.training.auto import HISTORY, SEED_STEP, resolve_configs
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
-from recollect.training.run import TrainingRun
+from recollect.training.run import TrainingRun, parse_device
 
 REFIT_FACTS = 20_000  # a history of more facts is fitted once, without the few held-out ones, which are then stored too
 
@@ -74,7 +74,7 @@ class Learning:
 
         The model "auto" keeps its model only if it adds something to the history.
         """
-        self.graph, self.seed, self.device, self.show = graph, seed, device, show
+        self.graph, self.seed, self.device, self.show = graph, seed, parse_device(device), show
         self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.is_auto = model.lower() == "auto"
         self.configs, self.reason = resolve_configs(
@@ -169,7 +169,7 @@ def choose(
         fitted = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=progress)
     cells = CellRates.fit(fitted, seed=seed)
     if not len(held_out.facts):
-        return Choice(fitted, cells, {}, Calibration({}, among_predicted=True))
+        return Choice(fitted, cells, {}, calibration_of([], graph))
     with one_thread():
         fold = fit_fold(MemoryScorer(models, fitted, {}, cells), held_out, seed)
         return Choice(fitted, cells, fold.weights, calibration_of([fold], graph), fold)

@@ -54,16 +54,16 @@ def resolve_configs(
     models of an interrupted run, whose choices are kept: a choice depends on the memory that is free, which may differ
     when the run is resumed.
     """
-    if model.lower() == "auto" and history and not stored:
-        reason = _why_history(graph, options)
-        if reason:
-            return [], reason
     resolved = []
     for number, name in enumerate(parse_models(model)):
         given = {"model": name, **options}
         if number < len(stored):
             given |= {field: getattr(stored[number], field) for field in _left_open(given)}
         resolved.append(resolve_config(graph, recipe, **given))
+    if model.lower() == "auto" and history and not stored:
+        reason = _why_history(graph, options)
+        if reason:
+            return [], reason
     reasons = [reason for _, reason in resolved if reason]
     if resolved and has_runs(graph):
         reasons.append(f"{_in_words(graph)}, which are trained on one by one")

@@ -79,7 +79,7 @@ def read_intervals(paths: Paths) -> EpisodicGraph:
             frame = kept
         frame = frame.with_columns(start=pl.coalesce("start", "end"))
         tables[split] = Table(frame, partial(_where, paths[split]), str(paths[split]))
-    graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, name="intervals")
+    graph = assemble(tables, grain="year", inclusive_end=True, disjoint=False, expand=True, name="intervals")
     splits = _without_later_facts(graph)
     dropped["fact is in a later split too"] = len(graph.facts) - sum(map(len, splits.values()))
     return replace(graph, splits=splits, rows=rows, dropped={reason: n for reason, n in dropped.items() if n})

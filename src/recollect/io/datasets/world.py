@@ -64,7 +64,7 @@ def world(*, countries: int = 24, years: int = 10, seed: int = 0) -> EpisodicGra
     labels = {i: _month(i) for i in range(months + 1)}
     frame = frame.with_columns(pl.col("start", "end").replace_strict(labels))
     table = Table(frame, lambda row: f"row {row} of the world", "world")
-    return split_randomly(assemble({"train": table}, grain="month", name="world"), seed=seed)
+    return split_randomly(assemble({"train": table}, grain="month", expand=True, name="world"), seed=seed)
 
 
 def _terms(land: str, months: int, draw: _Random) -> Iterator[_State]:
