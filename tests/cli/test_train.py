@@ -26,7 +26,7 @@ def test_without_options_a_small_file_is_learned_whole_by_history(run, facts_csv
     assert code == 0, error
     summary = json.loads(out)
     assert summary["out"] == "facts.memory"
-    assert summary["chosen"].startswith("history: 252 facts are few; from 2,000 on, a model is tried too")
+    assert summary["chosen"].startswith("history: 248 facts are few; from 2,000 on, a model is tried too")
     assert f"chosen: {summary['chosen']}\n" in error
     memory = load("facts.memory")
     assert (memory.models, dict(memory.graph.counts)) == ((), {"train": summary["facts"]})

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from conftest import memory_of, random_model
 from recollect import Facts, Memory, ModelConfig, Recipe, TrainingRun, UserError, load, read, split_randomly
+from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.engine import parallel
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES
@@ -291,6 +292,11 @@ def test_a_semantic_memory_knows_no_times(small_world):
         memory.recall(subject="x", predicate="y", time="2000-01")
     with pytest.raises(UserError, match="a semantic memory has no time; choose slots among spo"):
         memory.evaluate(slots="spot")
+
+
+def test_without_calibration_the_probability_is_that_of_the_paper():
+    logits = torch.tensor([-2.0, 0.0, 3.0], dtype=torch.float64)
+    assert torch.equal(UNCALIBRATED.probability(logits, "o"), logits.sigmoid())
 
 
 def test_an_unsplit_graph_is_learned_whole_and_cannot_be_evaluated(small_world):
