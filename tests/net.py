@@ -222,8 +222,12 @@ def know(memory: Memory, as_of: str | None, top: int, **given: str) -> list[dict
 
 
 def evaluate(memory: Memory, split: str) -> dict[str, Any]:
-    """Return all figures of an evaluation as JSON would give them back."""
-    return json.loads(json.dumps(memory.evaluate(split).to_dict()))
+    """Return all figures of an evaluation that version 0.1 gave, as JSON would give them back."""
+    found = json.loads(json.dumps(memory.evaluate(split).to_dict()))
+    for reports in found["calibration"].values():
+        for report in reports.values():
+            del report["likely_error"]
+    return {name: found[name] for name in ("split", "facts", "filtered", "raw", "calibration")}
 
 
 # --- command line ---
@@ -281,6 +285,7 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "baseline": [table],
         "recall": [memory, *asked],
         "know": [memory],
+        "forecast": [out / "h.memory"],
         "project": [memory, "--out", out / "b.memory"],
         "models": [],
         "recipes list": [],
@@ -293,4 +298,6 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "data formats": [],
     }
     out.mkdir()
+    code, _ = run_command("train", table, "--model", "history", "--out", out / "h.memory")
+    assert code == 0
     return {name: [*name.split(), *more, "--json"] for name, more in words.items()}

@@ -7,7 +7,8 @@ import torch
 
 from conftest import SIZES, generator, random_facts, random_model
 from recollect.evaluation import calibration as calibration_module
-from recollect.evaluation.calibration import UNCALIBRATED, Sample, calibrate, fit_platt, reliability, sample_candidates
+from recollect.evaluation.calibration import UNCALIBRATED, Sample, calibrate, fit_platt, sample_candidates
+from recollect.evaluation.reliability import reliability
 from recollect.graph.fact_index import FactIndex
 
 

@@ -242,7 +242,10 @@ def test_an_evaluation_is_a_dictionary_and_a_tidy_frame():
     reliability = {"brier": 0.25, "log_loss": 0.5, "expected_error": 0.125, "bins": [{"from": 0.0}]}
     calibration = {"object": {"before": reliability, "after": reliability | {"brier": 0.0625}}}
     found = Evaluation("valid", 40, report["filtered"], report["raw"], calibration)
-    assert found.to_dict() == {"split": "valid", "facts": 40, **report, "calibration": calibration}
+    assert found.to_dict() == {
+        **{"split": "valid", "facts": 40, **report, "calibration": calibration},
+        **{"protocol": "interpolation", "intervals": {}},
+    }
     frame = found.to_frame()
     assert frame.columns == ["split", "slot", "filter", "metric", "value"]
     assert frame["split"].unique().to_list() == ["valid"]

@@ -29,7 +29,7 @@ def saved(memory, tmp_path) -> Path:
 
 
 def test_a_bundle_has_these_files_and_describes_itself(saved, memory):
-    more = ["history.safetensors", "cells.safetensors"]
+    more = ["history.safetensors", "cells.safetensors", "forecasts.safetensors"]
     assert sorted(p.name for p in saved.iterdir()) == sorted([WEIGHTS, ABOUT, *TABLES, *more])
     about = json.loads((saved / ABOUT).read_text())
     assert {"format", "model", "ranks", "recipe", "seed", "training", "data", "versions", "files"} <= about.keys()

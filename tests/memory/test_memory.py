@@ -12,8 +12,8 @@ from rich.console import Console
 
 from conftest import memory_of, random_model
 from recollect import Facts, Memory, ModelConfig, Recipe, TrainingRun, UserError, load, read, split_randomly
-from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.engine import parallel
+from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES
 from recollect.memory import answers as answers_module
@@ -51,7 +51,8 @@ def test_recall_returns_all_labels_stored_first_then_by_descending_score(memory,
     assert table["score"].to_list() == pytest.approx(scores[ids].tolist(), rel=1e-5, abs=1e-5)
     assert set(table.filter(status="stored")["probability"]) <= {1.0}
     logits = torch.tensor(predicted["score"].to_list()).double()
-    expected = memory.calibration.probability((logits.log_softmax(0).exp()).logit(), slot)
+    context = torch.tensor(1.0 + table.filter(status="stored").height).double().log()
+    expected = memory.calibration.probability((logits.log_softmax(0).exp()).logit(), slot, context)
     assert predicted["probability"].to_list() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-9)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 REASONS = 3  # stored facts that --why names for each answer
 HITS = ("hits@1", "hits@3", "hits@10")
+Why = Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")]
 EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
 
 
@@ -28,7 +29,7 @@ def recall(
     time: opt.Time = None,
     top: opt.Top = 10,
     include: opt.Include = "all",
-    why: Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")] = False,
+    why: Why = False,
     as_json: opt.Json = False,
 ) -> None:
     """Recall the one part that is left out of a fact: stored answers first, then predicted ones.
@@ -66,6 +67,27 @@ def know(
             progress=progress.update,
         )  # fmt: skip
     print_answers(answers.to_dicts(), as_json)
+
+
+def forecast(
+    memory: opt.MemoryDir,
+    subject: opt.Subject = None,
+    predicate: opt.Predicate = None,
+    object: opt.Object = None,
+    horizon: Annotated[int, typer.Option(help="Number of steps after the last stored time.")] = 7,
+    top: Annotated[int, typer.Option(min=1, help="Number of facts in each step.")] = 10,
+    why: Why = False,
+    as_json: opt.Json = False,
+) -> None:
+    """List the likeliest facts in each of the next steps, by what is stored.
+
+    Example: `recollect forecast world.memory --predicate "President of" --horizon 3 --top 5`
+    """
+    from recollect.memory.memory import load
+
+    given = {"subject": subject, "predicate": predicate, "object": object}
+    found = load(memory).forecast(**given, horizon=horizon, top=top, explain=REASONS if why else 0)
+    print_answers(found.to_dicts(), as_json)
 
 
 def project(
@@ -183,10 +205,8 @@ def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
     if not as_json:
         rows = [
             row
-            | {
-                "score": "" if row["score"] is None else f"{row['score']:.3f}",
-                "probability": f"{row['probability']:.3f}",
-            }
+            | ({"score": "" if row["score"] is None else f"{row['score']:.3f}"} if "score" in row else {})
+            | {"probability": f"{row['probability']:.3f}"}
             | ({"why": _reasons(row["why"])} if "why" in row else {})
             for row in rows
         ]

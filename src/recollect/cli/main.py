@@ -31,6 +31,7 @@ for command in (
     ask.baseline,
     ask.recall,
     ask.know,
+    ask.forecast,
     ask.project,
     listing.models,
 ):

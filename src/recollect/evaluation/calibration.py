@@ -1,10 +1,9 @@
-"""Turn scores into probabilities by Platt scaling, and measure how reliable they are."""
+"""Turn scores into probabilities by Platt scaling, fitted to facts that were not trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,36 +11,50 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import SLOT_NAMES, Facts
+from recollect.graph.facts import Facts
 
 MAX_FACTS = 4096  # facts that a fit or a report is computed from; enough for two numbers per slot
 MAX_PREDICTED, PREDICTED_ROWS = 2048, 256  # facts whose predicted candidates are sampled, and facts scored at a time
 BEST_CANDIDATES, OTHER_CANDIDATES = 64, 16  # candidates per query: the likeliest, and random ones for all others
+HOPELESS = -7.0  # logit of a share of one in a thousand
+CONTEXT_PENALTY = 1.0  # of c and d, in candidates: weak where a few are true
 MAX_ALL_CANDIDATES = 1024  # slots with more ids are sampled
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """p = σ(a x + b) for each slot: the probability that a candidate completes a true fact.
+    """p = σ((a + d z) x + b + c z) for each slot: the probability that a candidate completes a true fact.
 
-    x is the score θ, or with `among_predicted` the logit of its softmax among the candidates that are not stored. With
-    a = 1, b = 0 the former is the paper's σ(θ); it is fitted to stored and predicted candidates together, so that fewer
-    predicted ones are true than it says. The latter is fitted to predicted candidates alone.
+    x is the score θ and z = 0. With `among_predicted`, x is the logit of the candidate's softmax among all that are not
+    stored, and z = log(1 + number of stored answers to the question): a triple that held at many stored times held at
+    more of the others too. With a = 1, b = 0 the former is the paper's σ(θ); it is fitted to stored and
+    predicted candidates together, so that fewer predicted ones are true than it says. The latter is fitted to predicted
+    candidates alone.
     """
 
-    fits: Mapping[str, tuple[float, float]]  # slot -> (a, b)
+    fits: Mapping[str, tuple[float, ...]]  # slot -> (a, b) or (a, b, c, d)
     among_predicted: bool = False
     highest: Mapping[str, float] = field(default_factory=dict)  # slot -> the highest probability that it says
 
-    def probability(self, logits: Tensor, slot: str) -> Tensor:
-        """Return σ(a x + b) of logits x of any shape, in float64, and no more than the highest of the slot."""
-        a, b = self.fits.get(slot, (1.0, 0.0))
-        return torch.sigmoid(a * logits.double() + b).clamp(max=self.highest.get(slot, 1.0))
+    def probability(self, logits: Tensor, slot: str, context: Tensor | None = None) -> Tensor:
+        """Return the probability of logits x of any shape, in float64; the context z, by default 0, broadcasts."""
+        a, b, c, d = (*self.fits.get(slot, (1.0, 0.0)), 0.0, 0.0)[:4]
+        z = torch.zeros((), dtype=torch.float64) if context is None else context
+        found = torch.sigmoid((a + d * z).clamp(min=0) * logits.double() + b + c * z)
+        return found.clamp(max=self.highest.get(slot, 1.0))
 
     def answer_probabilities(self, scores: Tensor, stored: Tensor, slot: str) -> Tensor:
         """Return the probability of every candidate of a query, 1 for stored ones: (B, N), (B, N) bool -> (B, N)."""
-        logits = predicted_logits(scores, stored) if self.among_predicted else scores
-        return self.probability(logits, slot).masked_fill(stored, 1.0)
+        if not self.among_predicted:
+            return self.probability(scores, slot).masked_fill(stored, 1.0)
+        logits = predicted_logits(scores, stored)
+        return self.probability(logits, slot, stored_context(stored)).masked_fill(stored, 1.0)
+
+    def at(self, context: float) -> Calibration:
+        """Return the calibration of one context: pairs (a + d z, b + c z)."""
+        full = {slot: (*fit, 0.0, 0.0)[:4] for slot, fit in self.fits.items()}
+        pairs = {slot: (max(0.0, a + d * context), b + c * context) for slot, (a, b, c, d) in full.items()}
+        return Calibration(pairs, self.among_predicted, self.highest)
 
 
 UNCALIBRATED = Calibration({})
@@ -59,6 +72,11 @@ def predicted_logits(scores: Tensor, stored: Tensor) -> Tensor:
     return log_share - rest.log()
 
 
+def stored_context(stored: Tensor) -> Tensor:
+    """Return z = log(1 + number of stored answers) of each query: (B, N) bool -> (B, 1) float64."""
+    return stored.sum(dim=1, keepdim=True).double().log1p()
+
+
 @dataclass(frozen=True)
 class Sample:
     """Scored candidates of queries: (m,) each."""
@@ -66,11 +84,15 @@ class Sample:
     score: Tensor  # logit
     truth: Tensor  # bool: whether the candidate is the answer
     weight: Tensor  # number of candidates that it represents
+    context: Tensor | None = None  # z of `Calibration`
 
     @classmethod
-    def concat(cls, samples: Sequence[Sample]) -> Sample:
-        """Return the candidates of all samples."""
-        return cls(*(torch.cat([getattr(each, name) for each in samples]) for name in ("score", "truth", "weight")))
+    def concat(cls, parts: Iterable[Sample]) -> Sample:
+        """Concatenate samples, of which all or none have a context."""
+        columns = zip(*((part.score, part.truth, part.weight, part.context) for part in parts), strict=True)
+        score, truth, weight, context = map(list, columns)
+        joined = None if context[0] is None else torch.cat(context)
+        return cls(torch.cat(score), torch.cat(truth), torch.cat(weight), joined)
 
 
 @torch.no_grad()
@@ -133,15 +155,16 @@ def sample_scored(
     Each query contributes its BEST_CANDIDATES candidates and OTHER_CANDIDATES random ones, which are weighted to
     represent all others.
     """
-    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    parts: list[Sample] = []
     for part, scores in scored:
         is_stored, is_known, truth = (index.mask(part, slot) for index in (stored, known, answers))
         logits = predicted_logits(scores, is_stored)
         usable = ~is_stored & (truth | ~is_known)
         ids, weight = _choose_candidates(logits.masked_fill(~usable, -torch.inf), generator)
         kept = usable.gather(1, ids) & (weight > 0)
-        parts.append((logits.gather(1, ids)[kept], truth.gather(1, ids)[kept], weight[kept]))
-    return Sample(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+        context = stored_context(is_stored).expand(ids.shape)
+        parts.append(Sample(logits.gather(1, ids)[kept], truth.gather(1, ids)[kept], weight[kept], context[kept]))
+    return Sample.concat(parts)
 
 
 def _choose_candidates(logits: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -156,50 +179,66 @@ def _choose_candidates(logits: Tensor, generator: torch.Generator) -> tuple[Tens
     return torch.cat([best, others], dim=1), torch.cat([torch.ones(best.shape).double(), represented], dim=1)
 
 
-def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tuple[float, float]:
-    """Return the (a, b) that minimise the log loss of σ(a θ + b) on a sample, by Newton's method.
+def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tuple[float, ...]:
+    """Return the (a, b), or with a context (a, b, c, d), that minimise the log loss on a sample, by Newton's method.
 
-    a ≥ 0 keeps the order of scores. Targets are Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which keep a finite when
-    the scores separate true from false. `strength` is that of a prior a ~ N(1, 1 / strength): it matters to samples of
-    a few true candidates, whose scores may separate by chance.
+    A slope of at least 0 keeps the order of scores. Targets are Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which keep a
+    finite when the scores separate true from false. With a context, a small penalty keeps c and d near 0 where few
+    candidates are true, and hopeless candidates are left out: they would bend the fit where nobody looks. `strength` is
+    that of a prior a ~ N(1, 1 / strength): it matters to a few true candidates, whose scores may separate by chance.
     """
+    if sample.context is not None:
+        sample = _hopeful(sample)
     if bool(sample.truth.all()):
         return 1.0, 0.0  # no negatives: nothing to fit
     positive = torch.where(sample.truth, sample.weight, 0).sum()
     negative = torch.where(sample.truth, 0, sample.weight).sum()
     target = torch.where(sample.truth, (positive + 1) / (positive + 2), 1 / (negative + 2))
     weight = sample.weight / sample.weight.sum()
-    mean = sample.score.mean()
-    scale = sample.score.std(correction=0).clamp(min=1e-12)
-    features = torch.stack([(sample.score - mean) / scale, torch.ones_like(sample.score)], dim=1)
+    x, z = sample.score, sample.context
+    columns = torch.stack([x] if z is None else [x, z, x * z], dim=1)
+    mean, scale = columns.mean(dim=0), columns.std(dim=0, correction=0).clamp(min=1e-12)
+    features = torch.cat([(columns - mean) / scale, torch.ones_like(x)[:, None]], dim=1)
+    penalty = torch.full((features.shape[1],), CONTEXT_PENALTY / sample.weight.sum().item(), dtype=torch.float64)
+    penalty[[0, -1]] = 1e-12
+    penalty[0] += strength / (sample.weight.sum() * scale[0] ** 2)
+    centre = torch.zeros_like(penalty)
+    centre[0] = scale[0] if strength else 0.0  # a slope of 1
     prior = torch.logit((weight * target).sum())
-    start = torch.stack([torch.zeros_like(prior), prior])
-    theta = _newton(features, target, weight, start, steps, strength / sample.weight.sum(), 1 / scale)
-    if theta[0] <= 0:
-        return 0.0, prior.item()
-    slope = (theta[0] / scale).item()
-    return slope, (theta[1] - slope * mean).item()
+    start = torch.zeros_like(penalty)
+    start[-1] = prior
+    theta = _newton(features, target, weight, penalty, centre, start, steps)
+    slopes = theta[:-1] / scale
+    b = (theta[-1] - (slopes * mean).sum()).item()
+    if z is None:
+        return (slopes[0].item(), b) if slopes[0] > 0 else (0.0, prior.item())
+    a, c, d = slopes.tolist()
+    return (a, b, c, d) if a + d * z.mean().item() > 0 else (0.0, prior.item(), 0.0, 0.0)
+
+
+def _hopeful(sample: Sample) -> Sample:
+    """Return the candidates with a logit above HOPELESS; all if the true ones or the false ones would be lost."""
+    assert sample.context is not None
+    kept = sample.score > HOPELESS
+    if not bool((sample.truth & kept).any()) or not bool((~sample.truth & kept).any()):
+        return sample
+    return Sample(sample.score[kept], sample.truth[kept], sample.weight[kept], sample.context[kept])
 
 
 def _newton(
-    features: Tensor, target: Tensor, weight: Tensor, theta: Tensor, steps: int, ridge: Tensor, unit: Tensor
+    features: Tensor, target: Tensor, weight: Tensor, penalty: Tensor, centre: Tensor, theta: Tensor, steps: int
 ) -> Tensor:
-    """Return the weights of a logistic regression, from `theta` on, with step halving: (n, 2), (n,), (n,) -> (2,).
-
-    `ridge` is the strength with which unit · theta[0] is drawn to 1.
-    """
+    """Return the weights θ of a logistic regression with ½ Σ penalty (θ − centre)², from `theta` on: (n, k) -> (k,)."""
 
     def loss(theta: Tensor) -> Tensor:
-        losses = binary_cross_entropy_with_logits(features @ theta, target, reduction="none")
-        return (weight * losses).sum() + ridge / 2 * (unit * theta[0] - 1) ** 2
+        fit = (weight * binary_cross_entropy_with_logits(features @ theta, target, reduction="none")).sum()
+        return fit + (penalty * (theta - centre) ** 2).sum() / 2
 
     for _ in range(steps):
         p = torch.sigmoid(features @ theta)
-        gradient = features.T @ (weight * (p - target))
-        gradient[0] += ridge * unit * (unit * theta[0] - 1)
+        gradient = features.T @ (weight * (p - target)) + penalty * (theta - centre)
         curvature = (weight * p * (1 - p))[:, None]
-        hessian = (features * curvature).T @ features + 1e-12 * torch.eye(2, dtype=features.dtype)
-        hessian[0, 0] += ridge * unit**2
+        hessian = (features * curvature).T @ features + torch.diag(penalty)
         direction = torch.linalg.solve(hessian, gradient)
         # a step of more than 4 in a logit may saturate every p when scores take few values: the curvature vanishes
         direction *= (4 / (features @ direction).abs().max().clamp(min=1e-12)).clamp(max=1)
@@ -221,61 +260,3 @@ def calibrate(scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str, gen
         if known.size(slot) > 1:
             fits[slot] = fit_platt(sample_candidates(scorer, facts, slot, known=known, generator=generator))
     return Calibration(fits)
-
-
-def reliability(probability: Tensor, sample: Sample, *, bins: int = 10) -> dict[str, Any]:
-    """Return Brier score, log loss, expected calibration error and a table by bin of probabilities (m,)."""
-    truth, weight = sample.truth.double(), sample.weight / sample.weight.sum()
-    safe = probability.clamp(1e-12, 1 - 1e-12)
-    log_likelihood = truth * safe.log() + (1 - truth) * (1 - safe).log()
-    bin_of = (probability * bins).long().clamp(max=bins - 1)
-
-    def total(values: Tensor) -> Tensor:
-        return torch.zeros(bins, dtype=probability.dtype).index_add_(0, bin_of, values)
-
-    mass, predicted, observed = total(weight), total(weight * probability), total(weight * truth)
-    rows = [
-        {
-            "from": i / bins,
-            "predicted": (predicted[i] / mass[i]).item(),
-            "observed": (observed[i] / mass[i]).item(),
-            "candidates": int((bin_of == i).sum()),
-        }
-        for i in range(bins)
-        if mass[i] > 0
-    ]
-    return {
-        "brier": (weight * (probability - truth) ** 2).sum().item(),
-        "log_loss": -(weight * log_likelihood).sum().item(),
-        "expected_error": (predicted - observed).abs().sum().item(),
-        "bins": rows,
-    }
-
-
-def reliability_report(
-    scorer: Scorer,
-    facts: Facts,
-    calibration: Calibration,
-    *,
-    known: FactIndex,
-    slots: str,
-    generator: torch.Generator,
-    stored: FactIndex | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Return, by slot, the reliability of σ(x) ("before") and of calibrated probabilities ("after").
-
-    With `stored`, of predicted answers alone, x being their logit among these; else of all, x being the score.
-    """
-    report = {}
-    for slot in slots:
-        if known.size(slot) < 2:
-            continue
-        if stored is None:
-            sample = sample_candidates(scorer, facts, slot, known=known, generator=generator)
-        else:
-            sample = sample_predicted(scorer, facts, slot, stored=stored, known=known, generator=generator)
-        report[SLOT_NAMES[slot]] = {
-            "before": reliability(UNCALIBRATED.probability(sample.score, slot), sample),
-            "after": reliability(calibration.probability(sample.score, slot), sample),
-        }
-    return report

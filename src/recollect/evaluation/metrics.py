@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import polars as pl
@@ -16,6 +16,7 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts
 
 HITS = (1, 3, 10)
+INTERPOLATION, SINGLE_STEP = "interpolation", "single step"
 
 Metrics = dict[str, Any]  # metric -> value, and "optimistic" and "pessimistic" -> metrics of that tie policy
 
@@ -37,6 +38,8 @@ class Evaluation:
     filtered: Mapping[str, Metrics]  # slot -> metrics of realistic ties; other policies under their names
     raw: Mapping[str, Metrics]
     calibration: Mapping[str, Mapping[str, Metrics]]  # slot -> reliability "before" (σ(θ)) and "after" calibration
+    protocol: str = INTERPOLATION  # or SINGLE_STEP: everything before the asked time is stored
+    intervals: Mapping[str, float] = field(default_factory=dict)  # aeIOU, gIOU and TAC of a split with intervals
 
     def __repr__(self) -> str:
         slot = "entity" if "entity" in self.filtered else next(iter(self.filtered))
@@ -51,7 +54,8 @@ class Evaluation:
         """Return one row per number: split, slot, filter, metric, value.
 
         Metrics of other tie policies end in `_optimistic` and `_pessimistic`. Those of probabilities (`brier`,
-        `log_loss`, `expected_error`) have no filter; without calibration they end in `_uncalibrated`.
+        `log_loss`, `expected_error`, `likely_error`) have no filter; without calibration they end in `_uncalibrated`.
+        Those of intervals have no filter either.
         """
         labels = dict.fromkeys(("split", "slot", "filter", "metric"), pl.String)
         rows = [(self.split, *row) for row in self._rows()]
@@ -71,6 +75,8 @@ class Evaluation:
                 for name, value in reports[stage].items():
                     if name != "bins":
                         yield slot, None, name + suffix, value
+        for name, value in self.intervals.items():
+            yield "time", None, name, value
 
 
 def evaluate(scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str = "spot") -> dict[str, dict[str, Metrics]]:

@@ -224,16 +224,21 @@ class TimeAxis:
         """Return the labels of ids (n,)."""
         return [self.label(i) for i in ids.tolist()]
 
-    def index(self, label: str | int | date | datetime) -> int:
-        """Return the id of the bin that contains `label`, which may be finer than the grain but not coarser."""
+    def index(self, label: str | int | date | datetime, *, ahead: int = 0) -> int:
+        """Return the id of the bin that contains `label`, which may be finer than the grain but not coarser.
+
+        With `ahead`, as many times after the last have the ids that follow.
+        """
         text = label.isoformat() if isinstance(label, date) else str(label)
         number = time_bin(text, self.grain)
         if number is None:
             wanted = "whole number" if self.grain == "ordinal" else self.grain
             raise UserError(f"cannot read time {text!r} as a {wanted}; write it like {self.label(0)!r}")
         index, rest = divmod(number - self.first, self.step)
-        if rest or not 0 <= index < self.size:
+        if rest or not 0 <= index < self.size + ahead:
+            further = f", and forecasts reach to {self.label(self.size + ahead - 1)}" if ahead else ""
             raise UserError(
-                f"time {text!r} is not on this axis; it runs from {self.label(0)} to {self.label(self.size - 1)}"
+                f"time {text!r} is not on this axis; it runs from {self.label(0)} to "
+                f"{self.label(self.size - 1)}{further}"
             )
         return index

@@ -18,6 +18,7 @@ from recollect.engine import one_thread
 from recollect.graph.facts import Facts
 from recollect.history.bins import COUNT, NEAR, RUNS, SIDE, Ints
 from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST_RUN, TARGET, TIME, Floats
+from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, slot_queries, start_kernel
 from recollect.history.history import History
 from recollect.history.reference import bin_at, loops, others_of_pair
@@ -40,9 +41,18 @@ class CellRates:
 
     @classmethod
     def fit(
-        cls, history: History, *, seed: int = 0, progress: Callable[[float], None] = lambda share: None
+        cls,
+        history: History,
+        *,
+        ahead: int = 0,
+        seed: int = 0,
+        progress: Callable[[float], None] = lambda share: None,
     ) -> CellRates:
-        """Fit the kernel to the stored facts of a history."""
+        """Fit the kernel to the stored facts of a history.
+
+        With `ahead` h > 0, a fact at t is expected by the facts at t − h and before alone: its evidence is that for
+        t − h + 1, with past lags only.
+        """
         edges, sizes = history.edges, history.sizes
         directed = int(history.classes.max(initial=-1)) + 1
         members = np.bincount(history.classes[: sizes["predicate"]], minlength=directed // 2).astype(np.float32)
@@ -54,7 +64,8 @@ class CellRates:
             q, j = others_of_pair(edges.pairs, edges.mirror, part)
             asked, rows, facts = edges.table[part], edges.table[j], edges.lengths[part]
             entry = np.ravel_multi_index(
-                (asked[q, CLASS], rows[:, CLASS], bin_at(rows, history.bins.by_lag, times[q])), k.shape
+                (asked[q, CLASS], rows[:, CLASS], bin_at(rows, history.bins.by_lag, times[q] - max(0, ahead - 1))),
+                k.shape,
             )
             rates, popularity = k.reshape(-1)[entry], w[asked[:, CLASS], 0] / _cells(sizes)
             total = popularity + np.bincount(q, rates, minlength=len(part))
@@ -66,7 +77,7 @@ class CellRates:
             sums.weight_exposure += members[:, None] * fraction
             sums.log_likelihood += float((facts * np.log(total)).sum())
 
-        kernel = start_kernel(directed // 2, directed, past=False) * np.float32(START)
+        kernel = start_kernel(directed // 2, directed, past=ahead > 0) * np.float32(START)
         weights = np.ones((directed // 2, 1), dtype=np.float32)
         kinds, rng = predicate_kinds(directed // 2, directed // 2), np.random.default_rng(seed)
         with one_thread():
@@ -103,6 +114,12 @@ class CellRates:
             self.kernel, self.history.classes, np.full(len(pairs), time), out,
         )  # fmt: skip
         return pairs, out
+
+    def evidence(self, fact: Facts) -> Evidence:
+        """Return the stored facts that speak for one fact, by share of its λ."""
+        s, p, o, t = fact.ids[0].tolist()
+        kernel = self.kernel[self.history.classes[p]]
+        return find_evidence(self.history.edges, self.history.bins, kernel, (s, p, o, t), 0.0)
 
     def facts(self, pairs: Ints, predicates: Ints, time: int) -> Facts:
         """Return facts by the number of their pair and their predicate: (n,), (n,)."""

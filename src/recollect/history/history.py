@@ -10,6 +10,7 @@ whom, `p` for what, `t` for when.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 
 import numpy as np
 import torch
@@ -87,6 +88,13 @@ class History:
     def with_facts(self, facts: Facts | Runs, sizes: Mapping[str, int] | None = None) -> History:
         """Return the same kernels over another store."""
         return History(facts, sizes or self.sizes, self.classes, self.kernels, self.weights)
+
+    def with_kernels(self, kernels: Mapping[str, Floats], weights: Mapping[str, Floats]) -> History:
+        """Return the same store with other kernels."""
+        other = copy(self)
+        other.kernels, other.weights = dict(kernels), dict(weights)
+        other.past = {slot: reads_only_past(kernel) for slot, kernel in other.kernels.items()}
+        return other
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], facts: Facts | Runs, sizes: Mapping[str, int]) -> History:

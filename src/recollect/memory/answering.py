@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import torch
+from torch import Tensor
 
 from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.intervals import IntervalPredictor
+from recollect.evaluation.ranking import Scorer
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import Runs, stored, stored_in
+from recollect.history.history import History
 from recollect.memory.answers import (
     NO_ANSWERS,
     Answers,
     answer_table,
     best_answers,
     check_include,
-    check_scores,
+    own_answers,
 )
 from recollect.memory.explanations import explanations, with_explanations
+from recollect.memory.forecast_table import forecast_table
+from recollect.memory.forecasts import Forecaster
+from recollect.memory.intervals import INSTANTS, when_table
 from recollect.memory.knowledge import Knowledge
-from recollect.memory.periods import PeriodQuestions, is_period, parse_period, question_groups, take_periods
-from recollect.memory.questions import Table, Time, check_slots, parse_facts, parse_questions
+from recollect.memory.periods import Period, PeriodQuestions, is_period, parse_period, question_groups, take_periods
+from recollect.memory.questions import Table, Time, check_slots, parse_facts, parse_questions, time_index
 from recollect.memory.scorer import MemoryScorer
+
+_Group = tuple[Tensor, Scorer, Calibration, History | Forecaster | None]
 
 
 class Answering:
     """What a memory can be asked: any missing part of a fact, and what held at a time."""
 
     def __init__(
-        self, scorer: MemoryScorer, graph: EpisodicGraph, calibration: Calibration, about: Mapping[str, Any]
+        self,
+        scorer: MemoryScorer,
+        graph: EpisodicGraph,
+        calibration: Calibration,
+        about: Mapping[str, Any],
+        forecaster: Forecaster | None = None,
+        intervals: IntervalPredictor | None = None,
     ) -> None:
         """`about` says how the memory was learned; it is saved with it."""
         self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
+        self.forecaster = forecaster  # answers about times after the last stored one
+        self.intervals = intervals  # predicts when facts held, of a graph of intervals
         self.known = index_of(stored_in(graph, *graph.splits), graph.sizes)  # the facts of all splits
         train = stored(graph, "train")
         if "t" not in scorer.slots:
@@ -60,7 +77,8 @@ class Answering:
 
         Columns: the slot, `score`, the probability that it completes a true fact, and whether that fact is *stored* or
         *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
-        predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted".
+        predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted". A time
+        after the last stored one is answered by what was stored before, less surely the farther ahead it is.
         With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
 
         A time coarser than the grain ("2014-12" of days) or a range ("1914..1918") asks about the whole period. Stored
@@ -88,13 +106,10 @@ class Answering:
         for slot in self.scorer.slots:
             for rows, period in question_groups(is_open[:, SLOTS.index(slot)], periods):
                 asked = self.scorer.normalize(facts[rows])
-                if period is None:
-                    found = best_answers(self.scorer, self.calibration, self._stored, asked, slot, top, include)
-                else:
-                    found = self._periods.ask(asked, slot, period, top, include)
-                parts.append(replace(found, query=rows[found.query]))
-                if explain:
-                    reasons += explanations(self.scorer, self.graph, found, slot, explain)
+                for places, found, source in self._answer(asked, rows, slot, period, top, include):
+                    parts.append(replace(found, query=places[found.query]))
+                    if explain:
+                        reasons += explanations(source, self.graph, found, slot, explain)
         answers = Answers.concat(parts)
         labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
         filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
@@ -107,18 +122,31 @@ class Answering:
         """
         check_process()
         parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
-        own, rows = parsed.column(slot), torch.arange(len(parsed))
-        scores = self.scorer.score_against(self.scorer.normalize(parsed), slot).cpu().double()
-        check_scores(scores)
-        is_stored = self._stored.mask(self.scorer.normalize(parsed), slot)
-        probabilities = self.calibration.answer_probabilities(scores, is_stored, slot)
-        return answer_table(self._labels(parsed), scores[rows, own], probabilities[rows, own], is_stored[rows, own])
+        asked = self.scorer.normalize(parsed)
+        columns = torch.zeros(3, len(parsed), dtype=torch.float64)
+        for rows, scorer, calibration, _ in self._by_scorer(asked, slot):
+            columns[:, rows] = own_answers(scorer, calibration, self._stored, asked[rows], slot)
+        scores, probabilities, is_stored = columns
+        return answer_table(self._labels(parsed), scores, probabilities, is_stored.bool())
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""
         table = self.recall(subject=subject, predicate=predicate, object=object, top=len(self.graph.times))
         order = pl.DataFrame({"time": self.graph.times.labels})
         return order.join(table, on="time", how="left", maintain_order="left")
+
+    def when(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
+        """Return the intervals in which a fact held: start, end, probability and status.
+
+        Stored ones come first, with probability 1, the newest first. The last row is the likeliest interval apart from
+        these; its probability is the mean over its times. A memory that learned no intervals predicts a single time.
+        """
+        check_process()
+        self._check_slots("t")
+        table = {"subject": [subject], "predicate": [predicate], "object": [object]}
+        triple, _ = parse_questions(self.graph, self.scorer.slots, table)
+        predictor = self.intervals or INSTANTS
+        return when_table(predictor, self.scorer, self.calibration, self.graph, self._stored, triple)
 
     def know(
         self,
@@ -138,7 +166,7 @@ class Answering:
         Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
         probability: what is likely to hold though it was never stored. A memory without history asks the semantic
         memory that it projects to; its first question solves for the starts and ends of all facts, and calls
-        `progress` with the share that is done.
+        `progress` with the share that is done. After the last stored time, everything is predicted.
         """
         check_process()
         check_include(include)
@@ -147,8 +175,31 @@ class Answering:
         if "t" not in self.scorer.slots and as_of is not None:
             raise UserError("this is a semantic memory, which knows one time only; leave the time out")
         time = 0 if "t" not in self.scorer.slots else self._time_index(as_of)
-        found = self._knowledge.ask(time, ids, top, include, progress)
+        if self._is_future(time):
+            found = self._forecaster(time).ask(time, ids, 0 if include == "stored" else top)
+        else:
+            found = self._knowledge.ask(time, ids, top, include, progress)
         return answer_table(self._labels(found.facts, "spo"), found.scores, found.probabilities, found.stored)
+
+    def forecast(
+        self,
+        *,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        horizon: int = 7,
+        top: int = 10,
+        explain: int = 0,
+    ) -> pl.DataFrame:
+        """Return the `top` likeliest facts with the given parts in each of the next `horizon` steps.
+
+        Columns: subject, predicate, object, time and the probability that the fact holds then, given what is stored;
+        with `explain=n` also `why`, the n stored facts with the largest shares of the evidence.
+        """
+        check_process()
+        given = {"s": subject, "p": predicate, "o": object}
+        ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
+        return forecast_table(self._forecaster(len(self.graph.times)), self.graph, ids, horizon, top, explain)
 
     def _labels(self, facts: Facts, slots: str | None = None) -> dict[str, list[str]]:
         slots = self.scorer.slots if slots is None else slots
@@ -158,5 +209,44 @@ class Answering:
         return check_slots(self.scorer.slots, slots)
 
     def _time_index(self, as_of: Time | None) -> int:
-        """Return the index of a time, by default of the last; of a period, that of its last time."""
-        return len(self.graph.times) - 1 if as_of is None else parse_period(self.graph.times, as_of).last
+        """Return the index of a time, by default of the last that is stored; of a period, that of its last time."""
+        if as_of is None:
+            return len(self.graph.times) - 1 if self.forecaster is None else max(0, self.forecaster.last)
+        times = self.graph.times
+        return parse_period(times, as_of).last if is_period(times, as_of) else time_index(self.graph, as_of)
+
+    def _is_future(self, time: int) -> bool:
+        """Return whether a time is answered by forecasts: it is after the last stored one, or not on the axis."""
+        return time > (len(self.graph.times) - 1 if self.forecaster is None else self.forecaster.last)
+
+    def _forecaster(self, time: int) -> Forecaster:
+        """Return what answers about a time after the last; raise UserError if there is nothing."""
+        if self.forecaster is None:
+            times = self.graph.times
+            raise UserError(
+                f"time {times.label(time)!r} is after the last, {times.label(len(times) - 1)}, and this memory cannot "
+                "forecast; train it again, with history"
+            )
+        return self.forecaster
+
+    def _answer(
+        self, asked: Facts, rows: Tensor, slot: str, period: Period | None, top: int, include: str
+    ) -> Iterator[tuple[Tensor, Answers, History | Forecaster | None]]:
+        """Yield the answers to questions by what answers them: some of `rows`, answers, source of evidence."""
+        if period is not None:
+            yield rows, self._periods.ask(asked, slot, period, top, include), self.scorer.history
+            return
+        for chosen, scorer, calibration, source in self._by_scorer(asked, slot):
+            found = best_answers(scorer, calibration, self._stored, asked[chosen], slot, top, include)
+            yield rows[chosen], found, source
+
+    def _by_scorer(self, facts: Facts, slot: str) -> Iterator[_Group]:
+        """Yield questions by what answers them: their rows (n,), scorer, calibration and source of evidence."""
+        times = torch.zeros_like(facts.t) if slot == "t" or "t" not in self.scorer.slots else facts.t
+        future = torch.tensor([self._is_future(time) for time in times.tolist()], dtype=torch.bool)
+        rows = (~future).nonzero()[:, 0]
+        if len(rows):
+            yield rows, self.scorer, self.calibration, self.scorer.history
+        for time in times[future].unique().tolist():
+            forecaster = self._forecaster(time)
+            yield (times == time).nonzero()[:, 0], forecaster, forecaster.calibration_at(time), forecaster

@@ -14,9 +14,9 @@ from torch import Tensor
 from recollect.engine import one_thread, parallel_for
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, SLOTS, Facts
-from recollect.memory.scorer import MemoryScorer
 from recollect.models.tensor_model import TensorModel
 
 BLOCK_BYTES = 32 * 2**20  # scores of a block of questions, and what is computed from them, per thread
@@ -64,7 +64,7 @@ def check_include(include: str) -> None:
 
 @torch.no_grad()
 def best_answers(
-    scorer: MemoryScorer,
+    scorer: Scorer,
     calibration: Calibration,
     stored: FactIndex,
     questions: Facts,
@@ -99,6 +99,17 @@ def best_answers(
     with one_thread():
         parallel_for(answer, len(questions), len(questions) * size * WORK)
     return Answers.concat([NO_ANSWERS, *(parts[first] for first in sorted(parts))])
+
+
+@torch.no_grad()
+def own_answers(scorer: Scorer, calibration: Calibration, stored: FactIndex, facts: Facts, slot: str) -> Tensor:
+    """Return score, probability and status (1 for stored) of each fact's own id of a slot: (3, B) float64."""
+    own = facts.column(slot)[:, None]
+    scores = scorer.score_against(facts, slot).cpu().double()
+    check_scores(scores)
+    is_stored = stored.mask(facts, slot)
+    probabilities = calibration.answer_probabilities(scores, is_stored, slot)
+    return torch.stack([each.gather(1, own)[:, 0] for each in (scores, probabilities, is_stored.double())])
 
 
 def _order(scores: Tensor, stored: Tensor, slot: str, include: str) -> Tensor:

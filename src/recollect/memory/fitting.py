@@ -24,7 +24,7 @@ from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import sampled, stored_in
 from recollect.graph.seeds import seeded
-from recollect.memory.knowledge import CELL, sample_cells
+from recollect.memory.knowledge import CELL, sample_times
 from recollect.memory.scorer import MemoryScorer, Scored, fit_weights, reciprocal_gain, score_parts
 from recollect.models.tensor_model import TensorModel
 
@@ -97,7 +97,7 @@ def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
             known=held_out.known,
             generator=generator,
         )
-    samples[CELL] = sample_cells(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
+    samples[CELL] = sample_times(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
     return Fold(weights, samples, torch.cat(gains))
 
 

@@ -25,7 +25,7 @@ from recollect.models.tensor_model import TensorModel
 CELL = "cell"  # the calibration of cells, beside those of slots
 FIT_TIMES = 32  # times whose cells a calibration is fitted to
 BEST_CELLS, OTHER_CELLS = 2048, 2048  # per time: the likeliest cells, and random ones that stand for all others
-MIN_RATE = 1e-30
+MIN_RATE = 1e-5  # facts per cell; below it evidence says nothing, and log λ would bend the calibration
 
 
 class Knowledge:
@@ -114,26 +114,38 @@ def likely_cells(
     return facts[is_new][: max(0, top)], scores[is_new][: max(0, top)]
 
 
-def sample_cells(
+def sample_times(
     cells: CellRates, stored: FactIndex, valid: Facts, answers: FactIndex, generator: torch.Generator
 ) -> Sample:
     """Return log λ of cells that are not stored, at times of held-out facts, and whether they are `answers`."""
     times = valid.t.unique()
     times = times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]]
-    samples = []
-    for time in times.tolist():
-        pairs, rates = cells.at(time)
-        flat = rates.ravel()
-        best = _largest(flat, min(flat.size, BEST_CELLS))
-        others = torch.randint(flat.size, (OTHER_CELLS,), generator=generator).numpy()
-        chosen = np.concatenate([best, np.setdiff1d(others, best)])
-        facts = cells.facts(pairs[chosen // rates.shape[1]], chosen % rates.shape[1], time)
-        weight = torch.ones(len(chosen), dtype=torch.float64)
-        weight[len(best) :] = (flat.size - len(best)) / max(1, len(chosen) - len(best))
-        scores = torch.from_numpy(np.log(np.maximum(flat[chosen], MIN_RATE))).double()
-        is_new = ~stored.contains(facts)
-        samples.append((scores[is_new], answers.contains(facts)[is_new], weight[is_new]))
-    return Sample(*(torch.cat(columns) for columns in zip(*samples, strict=True)))
+    return Sample.concat(
+        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator) for time in times.tolist()
+    )
+
+
+def sample_cells(
+    cells: CellRates,
+    asked: int,
+    time: int,
+    *,
+    stored: FactIndex,
+    answers: FactIndex,
+    generator: torch.Generator,
+) -> Sample:
+    """Return log λ at the time `asked` of cells that are not stored, and whether they are answers at `time`."""
+    pairs, rates = cells.at(asked)
+    flat = rates.ravel()
+    best = _largest(flat, min(flat.size, BEST_CELLS))
+    others = torch.randint(flat.size, (OTHER_CELLS,), generator=generator).numpy()
+    chosen = np.concatenate([best, np.setdiff1d(others, best)])
+    facts = cells.facts(pairs[chosen // rates.shape[1]], chosen % rates.shape[1], time)
+    weight = torch.ones(len(chosen), dtype=torch.float64)
+    weight[len(best) :] = (flat.size - len(best)) / max(1, len(chosen) - len(best))
+    scores = torch.from_numpy(np.log(np.maximum(flat[chosen], MIN_RATE))).double()
+    is_new = ~stored.contains(facts)
+    return Sample(scores[is_new], answers.contains(facts)[is_new], weight[is_new])
 
 
 def _largest(values: np.ndarray, count: int) -> Ints:

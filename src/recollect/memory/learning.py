@@ -14,12 +14,15 @@ from typing import Any
 from recollect.engine import one_thread
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.intervals import IntervalPredictor
 from recollect.graph.facts import EpisodicGraph
 from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.fitting import Fold, HeldOut, calibration_of, fit_fold, fit_without_history
 from recollect.memory.folds import has_validation, held_out_folds
+from recollect.memory.forecasts import Forecaster, fit_forecaster
+from recollect.memory.intervals import fit_predictor
 from recollect.memory.progress import ProgressBar
 from recollect.memory.scorer import MemoryScorer
 from recollect.models.config import ModelConfig
@@ -48,6 +51,8 @@ class Learned:
     graph: EpisodicGraph
     calibration: Calibration
     about: Mapping[str, Any]
+    forecaster: Forecaster | None = None  # of a memory with history
+    intervals: IntervalPredictor | None = None  # of a graph of intervals
 
 
 class Learning:
@@ -124,11 +129,11 @@ class Learning:
         models, reports = _results(self.finished)
         for report, mrr in zip(reports, self._valid_mrr, strict=True):
             report["training"]["valid_mrr"] = mrr
-        about = _about(reports, self.seed)
-        if not self.is_whole:
-            return self._choice.learned(models, self.graph, about)
-        with self.show() as progress:
-            return self._choice.with_all_facts(self.graph, self.seed, progress).learned(models, self.graph, about)
+        choice = self._choice
+        if self.is_whole:
+            with self.show() as progress:
+                choice = choice.with_all_facts(self.graph, self.seed, progress)
+        return choice.learned(models, self.graph, _about(reports, self.seed), seed=self.seed, show=self.show)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +145,27 @@ class Choice:
     weights: Mapping[str, tuple[float, ...]]
     calibration: Calibration
     fold: Fold | None = None  # of a history
+    intervals: IntervalPredictor | None = None
 
-    def learned(self, models: tuple[TensorModel, ...], graph: EpisodicGraph, about: Mapping[str, Any]) -> Learned:
-        """Return a memory of these models."""
-        return Learned(MemoryScorer(models, self.history, self.weights, self.cells), graph, self.calibration, about)
+    def learned(
+        self,
+        models: tuple[TensorModel, ...],
+        graph: EpisodicGraph,
+        about: Mapping[str, Any],
+        *,
+        seed: int,
+        show: ShowProgress = not_shown,
+    ) -> Learned:
+        """Return a memory of these models; with a history, it forecasts too."""
+        scorer = MemoryScorer(models, self.history, self.weights, self.cells)
+        forecaster = None
+        if self.history is not None:
+            with show() as progress:
+                forecaster = fit_forecaster(self.history, graph, seed=seed, progress=progress)
+        if forecaster is not None:
+            calibration = replace(forecaster.calibration, highest=self.calibration.highest)
+            forecaster = replace(forecaster, calibration=calibration)
+        return Learned(scorer, graph, self.calibration, about, forecaster, self.intervals)
 
     def with_all_facts(self, graph: EpisodicGraph, seed: int, progress: Progress) -> Choice:
         """Return the same with a history of all facts of a graph."""
@@ -172,14 +194,17 @@ def choose(
         return Choice(fitted, cells, {}, calibration_of([], graph))
     with one_thread():
         fold = fit_fold(MemoryScorer(models, fitted, {}, cells), held_out, seed)
-        return Choice(fitted, cells, fold.weights, calibration_of([fold], graph), fold)
+        scorer = MemoryScorer(models, fitted, fold.weights, cells)
+        intervals = fit_predictor(scorer, graph, held_out.stored, seed=seed)
+        return Choice(fitted, cells, fold.weights, calibration_of([fold], graph), fold, intervals)
 
 
 def learn_history(graph: EpisodicGraph, *, seed: int = 0, show: ShowProgress = not_shown) -> Learned:
     """Return a memory of history alone: no training, ready in seconds."""
     about = {"model": HISTORY, "seed": seed}
     if has_validation(graph):
-        return choose((), graph, history=True, seed=seed, show=show).learned((), graph, about)
+        choice = choose((), graph, history=True, seed=seed, show=show)
+        return choice.learned((), graph, about, seed=seed, show=show)
     choices = [choose((), fold, history=True, seed=seed, show=show) for fold in held_out_folds(graph, seed)]
     calibration = calibration_of([choice.fold for choice in choices if choice.fold is not None], graph)
     if choices:
@@ -187,7 +212,7 @@ def learn_history(graph: EpisodicGraph, *, seed: int = 0, show: ShowProgress = n
             whole = choices[0].with_all_facts(graph, seed, progress)
     else:
         whole = choose((), graph, history=True, seed=seed, show=show)
-    return replace(whole, calibration=calibration).learned((), graph, about)
+    return replace(whole, calibration=calibration).learned((), graph, about, seed=seed, show=show)
 
 
 def run_training(run: TrainingRun, reason: str, *, progress: bool, callbacks: Iterable[Callback]) -> None:
@@ -215,7 +240,7 @@ def finish_runs(runs: Sequence[TrainingRun], *, history: bool = True) -> Learned
         raise UserError("the models of a memory have one form, episodic or semantic; these runs have both")
     models, reports = _results(runs)
     choice = choose(models, graph, history=history and models[0].config.form == "episodic", seed=runs[0].seed)
-    return choice.learned(models, graph, _about(reports, runs[0].seed))
+    return choice.learned(models, graph, _about(reports, runs[0].seed), seed=runs[0].seed)
 
 
 def _results(runs: Sequence[TrainingRun]) -> tuple[tuple[TensorModel, ...], list[dict[str, Any]]]:

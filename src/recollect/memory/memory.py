@@ -9,16 +9,13 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
-from recollect.evaluation.calibration import reliability_report
-from recollect.evaluation.metrics import Evaluation, evaluate
+from recollect.evaluation.metrics import Evaluation
 from recollect.graph.facts import EpisodicGraph
-from recollect.graph.run_index import RunIndex
-from recollect.graph.runs import sampled, split_runs
-from recollect.graph.seeds import seeded
+from recollect.graph.runs import split_runs
 from recollect.memory.answering import Answering
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
+from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
 from recollect.memory.learning import Learned, Learning, finish_runs, run_training
 from recollect.memory.questions import (
     Time,
@@ -108,7 +105,9 @@ class Memory(Answering):
     @classmethod
     def of(cls, learned: Learned) -> Memory:
         """Return the memory of what was learned."""
-        return cls(learned.scorer, learned.graph, learned.calibration, learned.about)
+        return cls(
+            learned.scorer, learned.graph, learned.calibration, learned.about, learned.forecaster, learned.intervals
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Memory:
@@ -119,7 +118,7 @@ class Memory(Answering):
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
-        learned = Learned(self.scorer, self.graph, self.calibration, self.about)
+        learned = Learned(self.scorer, self.graph, self.calibration, self.about, self.forecaster, self.intervals)
         write_bundle(Path(path), to_bundle(learned), overwrite=overwrite)
 
     def __repr__(self) -> str:
@@ -133,6 +132,8 @@ class Memory(Answering):
         if self.model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
         time = self._time_index(as_of)
+        if time >= len(self.graph.times):
+            self.graph.times.index(as_of)  # type: ignore[arg-type]  # raises UserError: it is not on the axis
         model, calibration = self._knowledge.semantic_at(time, progress)
         splits = {name: part.at(time) for name, part in split_runs(self.graph).items()}
         projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
@@ -144,26 +145,17 @@ class Memory(Answering):
     def evaluate(self, split: str = "test", slots: str | None = None) -> Evaluation:
         """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities.
 
-        A graph of intervals is evaluated by one fact of each run, at a random time of it.
+        Where all times of the split are after those of the train split, each fact is asked for with everything before
+        its time stored (single step). A graph of intervals is evaluated by one fact of each run, at a random time of
+        it; `intervals` then compares predicted with true ones.
         """
-        slots = self._check_slots(slots)
-        self.graph.check_split(split)
-        facts = sampled(self.graph, split, seeded(0)).true()
-        if not len(facts):
-            raise UserError(f"the {split} split of {self.graph.name} has no facts; choose another")
-        with one_thread():
-            known = self.known.around(facts, slots) if isinstance(self.known, RunIndex) else self.known
-            metrics = evaluate(self.scorer.ranked, facts, known=known, slots=slots)
-            reliability = reliability_report(
-                self.scorer,
-                self.scorer.normalize(facts),
-                self.calibration,
-                known=self.scorer.normalize_index(known),
-                slots=slots,
-                generator=seeded(0),
-                stored=self._stored if self.calibration.among_predicted else None,
-            )
-        return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability)
+        checked = None if slots is None else self._check_slots(slots)
+        if self.forecaster is not None and is_forecast(self.forecaster, self.graph, split):
+            return evaluate_forecasts(self.forecaster, self.graph, known=self.known, split=split, slots=checked)
+        return evaluate_memory(
+            self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
+            slots=checked or self.scorer.slots, intervals=self.intervals,
+        )  # fmt: skip
 
     def embedding(self, label: Time, kind: str | None = None) -> Tensor:
         """Return the learned embedding of an entity, predicate or time, in the shape of its table's rows.

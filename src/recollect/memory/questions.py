@@ -93,11 +93,22 @@ def _read_table(slots: str, table: Table) -> tuple[dict[str, list[Any]], Tensor]
     return labels, is_open
 
 
+def time_index(graph: EpisodicGraph, label: Time) -> int:
+    """Return the index of a time, which may lie after the last by as many steps as the axis has."""
+    return graph.times.index(label, ahead=len(graph.times))
+
+
 def _parse_ids(graph: EpisodicGraph, labels: Mapping[str, list[Any]], count: int) -> Facts:
     """Return `count` facts from labels by slot; where a label is null or left out, the id is 0."""
+
+    def index(slot: str, label: Any) -> int:
+        if label is None:
+            return 0
+        return time_index(graph, label) if slot == "t" else graph.axis(slot).index(label)
+
     facts = Facts(torch.zeros(count, len(SLOTS), dtype=torch.int64))
     for slot, column in labels.items():
-        id_of = {label: 0 if label is None else graph.axis(slot).index(label) for label in dict.fromkeys(column)}
+        id_of = {label: index(slot, label) for label in dict.fromkeys(column)}
         facts = facts.with_slot(slot, torch.tensor([id_of[label] for label in column], dtype=torch.int64))
     return facts
 

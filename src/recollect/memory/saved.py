@@ -16,6 +16,8 @@ from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.bundle import Bundle
+from recollect.memory.forecasts import FORECASTS, Forecaster
+from recollect.memory.intervals import INTERVALS, from_dict, to_dict
 from recollect.memory.learning import Learned
 from recollect.memory.scorer import MemoryScorer
 from recollect.models.config import ModelConfig
@@ -33,7 +35,6 @@ KEPT = (
     "projection",
 )  # keys of a bundle's description that a memory keeps
 CELLS = "cells"  # the file of the rates of cells
-Pairs = dict[str, tuple[float, float]]
 
 
 def to_bundle(learned: Learned) -> Bundle:
@@ -55,6 +56,11 @@ def to_bundle(learned: Learned) -> Bundle:
         tensors[HISTORY] = scorer.history.tensors()
     if scorer.cells is not None:
         tensors[CELLS] = scorer.cells.tensors()
+    if learned.forecaster is not None:
+        tensors[FORECASTS] = learned.forecaster.tensors()
+        about[FORECASTS] = {slot: list(fit) for slot, fit in learned.forecaster.calibration.fits.items()}
+    if learned.intervals is not None:
+        about[INTERVALS] = to_dict(learned.intervals)
     return Bundle(weights, learned.graph, about, tensors)
 
 
@@ -74,9 +80,14 @@ def read_learned(bundle: Bundle) -> Learned:
     highest = {slot: float(number) for slot, number in about.get("highest_probability", {}).items()}
     if not all(0 <= number <= 1 for number in highest.values()):
         raise ValueError("its highest probabilities are not from 0 to 1")
-    calibration = Calibration(_parse_pairs(about["calibration"]), bool(about.get("among_predicted", False)), highest)
+    calibration = Calibration(_parse_fits(about["calibration"]), bool(about.get("among_predicted", False)), highest)
     kept = {name: about[name] for name in KEPT if name in about}
-    return Learned(scorer, graph, calibration, kept)
+    forecaster = None
+    if history is not None and FORECASTS in bundle.tensors:  # a bundle of an earlier version has none
+        horizons = Calibration(_parse_fits(about[FORECASTS]), among_predicted=True, highest=highest)
+        forecaster = Forecaster.from_tensors(bundle.tensors[FORECASTS], history, horizons)
+    intervals = from_dict(about[INTERVALS]) if INTERVALS in about else None
+    return Learned(scorer, graph, calibration, kept, forecaster, intervals)
 
 
 def _configs(models: Sequence[TensorModel]) -> dict[str, Any]:
@@ -120,9 +131,12 @@ def _all_finite(tensor: Tensor) -> bool:
     return not tensor.numel() or all(math.isfinite(extreme) for extreme in tensor.aminmax())
 
 
-def _parse_pairs(pairs: Mapping[str, Any]) -> Pairs:
-    """Return two finite numbers by slot."""
-    return {slot: (a, b) for slot, (a, b) in _parse_numbers(pairs).items()}
+def _parse_fits(fits: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return two or four finite numbers by slot."""
+    parsed = _parse_numbers(fits)
+    if any(len(fit) not in (2, 4) for fit in parsed.values()):
+        raise ValueError("its calibration is not two or four numbers for each slot")
+    return parsed
 
 
 def _parse_numbers(lists: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:

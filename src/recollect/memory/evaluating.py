@@ -1,0 +1,97 @@
+"""Evaluate a memory on a split: ranks, reliability, intervals; or forecasts, where the split is by time."""
+
+from __future__ import annotations
+
+from recollect.engine import one_thread
+from recollect.errors import UserError
+from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.intervals import IntervalPredictor
+from recollect.evaluation.metrics import INTERPOLATION, SINGLE_STEP, Evaluation, evaluate
+from recollect.evaluation.reliability import reliability_report
+from recollect.graph.fact_index import FactIndex
+from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.run_index import RunIndex
+from recollect.graph.runs import Runs, sampled, stored_in
+from recollect.graph.seeds import seeded
+from recollect.memory.forecasts import Forecaster
+from recollect.memory.intervals import evaluate_intervals
+from recollect.memory.scorer import MemoryScorer
+
+
+def evaluate_memory(
+    scorer: MemoryScorer,
+    calibration: Calibration,
+    graph: EpisodicGraph,
+    *,
+    known: FactIndex,
+    stored: FactIndex,
+    split: str,
+    slots: str,
+    intervals: IntervalPredictor | None,
+) -> Evaluation:
+    """Rank the facts of a split with the train split stored."""
+    facts = _facts(graph, split)
+    with one_thread():
+        known = _around(known, facts, slots)
+        metrics = evaluate(scorer.ranked, facts, known=known, slots=slots)
+        reliability = reliability_report(
+            scorer,
+            scorer.normalize(facts),
+            calibration,
+            known=scorer.normalize_index(known),
+            slots=slots,
+            generator=seeded(0),
+            stored=stored if calibration.among_predicted else None,
+        )
+        found = {}
+        if intervals is not None and "t" in slots:
+            found = evaluate_intervals(intervals, scorer, graph, stored, split)
+    return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability, INTERPOLATION, found)
+
+
+def is_forecast(forecaster: Forecaster | None, graph: EpisodicGraph, split: str) -> bool:
+    """Return whether a memory answers about a split by forecasts: all its times are after the last stored one."""
+    graph.check_split(split)
+    facts = stored_in(graph, split)
+    times = facts.first.t if isinstance(facts, Runs) else facts.t
+    return forecaster is not None and len(times) > 0 and int(times.min()) > forecaster.last
+
+
+def evaluate_forecasts(
+    forecaster: Forecaster, graph: EpisodicGraph, *, known: FactIndex, split: str, slots: str | None
+) -> Evaluation:
+    """Rank the facts of a split, each with the facts of all splits before its time stored.
+
+    Kernels that read the past only see what a store that grows with time would hold.
+    """
+    if slots is not None and "t" in slots:
+        raise UserError(f"the {split} split is after all stored times, so times are given; evaluate slots s, p and o")
+    slots, facts = slots or "spo", _facts(graph, split)
+    reading = forecaster.history.with_facts(stored_in(graph, *graph.splits))
+    with one_thread():
+        known = _around(known, facts, slots)
+        metrics = evaluate(reading, facts, known=known, slots=slots)
+        reliability = reliability_report(
+            reading,
+            facts,
+            forecaster.calibration_at(forecaster.last + 1),
+            known=known,
+            slots=slots,
+            generator=seeded(0),
+            stored=FactIndex(Facts.of([]), graph.sizes),
+        )
+    return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability, SINGLE_STEP)
+
+
+def _facts(graph: EpisodicGraph, split: str) -> Facts:
+    """Return the facts of a split; of a graph of intervals, one fact of each run."""
+    graph.check_split(split)
+    facts = sampled(graph, split, seeded(0)).true()
+    if not len(facts):
+        raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
+    return facts
+
+
+def _around(known: FactIndex, facts: Facts, slots: str) -> FactIndex:
+    """Return an index of single facts that answers the questions about some slots of these facts."""
+    return known.around(facts, slots) if isinstance(known, RunIndex) else known
