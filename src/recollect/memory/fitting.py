@@ -108,7 +108,9 @@ def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
     supports.
     """
     cells = graph.sizes["entity"] ** 2 * graph.sizes["predicate"] * graph.sizes["time"]
-    fits = {slot: (0.0, _density(graph, cells)) for slot in SLOTS if graph.sizes[KINDS[slot]] < 2}
+    fits: dict[str, tuple[float, ...]] = {
+        slot: (0.0, _density(graph, cells)) for slot in SLOTS if graph.sizes[KINDS[slot]] < 2
+    }
     highest = dict.fromkeys((*SLOTS, CELL), highest_probability(0))
     for slot in (*SLOTS, CELL):
         samples = [fold.samples[slot] for fold in folds if slot in fold.samples]

@@ -162,9 +162,6 @@ class Choice:
         if self.history is not None:
             with show() as progress:
                 forecaster = fit_forecaster(self.history, graph, seed=seed, progress=progress)
-        if forecaster is not None:
-            calibration = replace(forecaster.calibration, highest=self.calibration.highest)
-            forecaster = replace(forecaster, calibration=calibration)
         return Learned(scorer, graph, self.calibration, about, forecaster, self.intervals)
 
     def with_all_facts(self, graph: EpisodicGraph, seed: int, progress: Progress) -> Choice:
