@@ -28,6 +28,7 @@ from recollect.training.recipe import parse_recipe
 from recollect.training.trainer import Epoch
 
 HELP_COLUMNS = 100
+QUESTION = "Bran Nethova | Ambassador of | ? | 2001-04\n"  # on standard input, for `ask`
 
 
 def use_one_thread() -> None:
@@ -252,7 +253,7 @@ def run_command(*words: object, data: Path | None = None) -> tuple[int, str]:
     environment = {"COLUMNS": str(HELP_COLUMNS), "NO_COLOR": "1", "TERM": "dumb"}
     if data is not None:
         environment["RECOLLECT_DATA"] = str(data)
-    result = CliRunner().invoke(app, list(map(str, words)), env=environment, prog_name="recollect")
+    result = CliRunner().invoke(app, list(map(str, words)), input=QUESTION, env=environment, prog_name="recollect")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, re.sub("\x1b\\[[0-9;]*m", "", result.stdout)
@@ -280,6 +281,7 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
     words: dict[str, list[object]] = {
         "train": [table, *small, "--out", out / "a.memory"],
         "show": [memory],
+        "ask": [memory],
         "evaluate": [memory],
         "search": [table, *small, "--set", "validate_every=1", "--budget", 0.08, "--out", out / "search"],
         "baseline": [table],

@@ -5,6 +5,7 @@ Published datasets are replaced by a small graph, and trainings are shortened; t
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -106,6 +107,7 @@ def page_folder(tmp_path, monkeypatch) -> Path:
 
     monkeypatch.setattr(datasets, "dataset", stand_in)
     monkeypatch.setattr(recollect, "dataset", stand_in)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("help\n"))  # of `recollect ask`
     return tmp_path
 
 

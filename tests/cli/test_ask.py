@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
 import shutil
+import sys
 
 import pytest
 
@@ -122,7 +124,17 @@ def test_an_export_may_keep_the_most_frequent_entities(run, facts_csv, tmp_path)
 
 
 COMMANDS_WITH_RUNNABLE_EXAMPLES = [
-    *(["recall"], ["evaluate"], ["know"], ["project"], ["models"], ["baseline"], ["recipes", "list"]),
+    *(
+        ["recall"],
+        ["show"],
+        ["ask"],
+        ["evaluate"],
+        ["know"],
+        ["project"],
+        ["models"],
+        ["baseline"],
+        ["recipes", "list"],
+    ),
     *(["recipes", "show"], ["data", "list"], ["data", "show"], ["data", "export"], ["data", "formats"]),
 ]
 
@@ -130,6 +142,7 @@ COMMANDS_WITH_RUNNABLE_EXAMPLES = [
 def test_the_examples_of_the_help_pages_run(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("train", "world", *SMALL, "--epochs", 1)[0] == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("help\n"))  # of `ask`
     for command in COMMANDS_WITH_RUNNABLE_EXAMPLES:
         page = run(*command, "--help")[1]
         example = re.search(r"Example: (recollect .*)", page)

@@ -120,7 +120,7 @@ def test_every_setting_of_a_recipe_is_shown_and_can_be_set(run):
 BAD_DATA = {
     "missing.csv": (None, "missing.csv: neither a file or folder nor a dataset"),
     "empty.csv": ("", "empty.csv: the file is empty"),
-    "column.csv": ("subject,verb,object,time\na,b,c,1\n", "column.csv, line 1: no column for the predicate"),
+    "column.csv": ("subject,deed,object,time\na,b,c,1\n", "column.csv, line 1: no column for the predicate"),
     "date.csv": ("s,p,o,t\na,b,c,2014-01-01\na,b,c,soon\n", "date.csv, line 3: cannot read 'soon' as the time"),
     "reversed.csv": (
         "s,p,o,start,end\na,b,c,2005,2001\n",

@@ -329,7 +329,7 @@ def test_splits_must_have_the_same_time_columns():
 @pytest.mark.parametrize(
     ("names", "given", "message"),
     [
-        ("s p o year month day", {}, "columns 'year' and 'month' and 'day' all look like the time"),
+        ("s p o month day", {}, "columns 'month' and 'day' all look like the time"),
         ("s p o date date", {}, "columns 'date' and 'date' all look like the time"),
         ("source relation target date", {"subject": "target"}, "no column for the object"),
     ],

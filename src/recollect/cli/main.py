@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, listing, show, train
+from recollect.cli import ask, listing, prompt, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.errors import DataWarning, UserError
@@ -27,6 +27,7 @@ for command in (
     train.train,
     train.search,
     show.show,
+    prompt.ask,
     ask.evaluate,
     ask.baseline,
     ask.recall,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,10 +21,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 Force = Annotated[bool, typer.Option("--force", help="Replace what is at --out.")]
 
 Data = Annotated[
-    str, typer.Argument(help="A dataset, a view of one (NAME/starts), or the path of a file, a folder or a graph.")
+    str,
+    typer.Argument(
+        help="A dataset, a view (NAME/starts), a file (- is standard input), FILE::TABLE, a folder or graph."
+    ),
 ]
 Columns = Annotated[
-    str | None, typer.Option(help="Columns of the file: subject=NAME,…; without a header line, subject=0,….")
+    str | None,
+    typer.Option(
+        help="Columns of the file: subject=NAME,… or their positions; predicate==TEXT is one text for all rows."
+    ),
 ]
 Grain = Annotated[
     str | None,
@@ -100,6 +107,7 @@ def load_graph(
     from recollect.io.atomic import existing_folder
     from recollect.io.datasets import DATASETS, dataset
     from recollect.io.tables import read
+    from recollect.io.tables.files import is_address
 
     if data.partition("/")[0] in DATASETS:
         if columns or grain or dates or inclusive_end or allow_empty:
@@ -109,7 +117,7 @@ def load_graph(
         with byte_progress() as (bar, task):
             bar.update(task, description=plain(data))
             return dataset(data, progress=lambda done, total: bar.update(task, completed=done, total=total))
-    if not data or not existing_folder(Path(data)).exists():
+    if not data or not (is_address(data) or has_magic(data) or existing_folder(Path(data)).exists()):
         raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
     static = grain == "none"
     graph = read(

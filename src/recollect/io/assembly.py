@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -42,11 +43,11 @@ def assemble(
     """
     if not tables:
         raise UserError("no tables to read; give at least a train split")
+    times = find_times(tables, grain, dates, inclusive_end)
+    tables, axis = times.tables, times.axis
     more = labels or {}
     entities = Vocabulary.of("entity", [*_distinct(tables, "subject", "object"), *more.get("entity", ())])
     predicates = Vocabulary.of("predicate", [*_distinct(tables, "predicate"), *more.get("predicate", ())])
-    times = find_times(tables, grain, dates, inclusive_end)
-    axis = times.axis
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
     rows = {split: _runs(table, times.bins[split], entities, predicates, axis) for split, table in tables.items()}
     splits: Mapping[str, Facts]
@@ -55,9 +56,14 @@ def assemble(
     else:
         runs, duplicates = merge_intervals(rows, tables, sizes, disjoint=disjoint)
         splits = RunSplits(runs, axis.grain)
-    rows_read = {split: table.frame.height for split, table in tables.items()}
+    rows_read = {split: table.frame.height + sum(table.dropped.values()) for split, table in tables.items()}
+    dropped = Counter[str]()
+    for table in tables.values():
+        dropped.update(table.dropped)
     notes = dict.fromkeys(note for table in tables.values() for note in table.notes)
-    return EpisodicGraph(entities, predicates, axis, splits, name, duplicates, rows_read, notes=(*notes, *times.notes))
+    return EpisodicGraph(
+        entities, predicates, axis, splits, name, duplicates, rows_read, dict(dropped), (*notes, *times.notes)
+    )
 
 
 def _distinct(tables: Mapping[str, Table], *roles: str) -> list[str]:

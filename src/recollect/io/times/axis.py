@@ -11,11 +11,12 @@ import polars as pl
 
 from recollect.errors import UserError
 from recollect.graph.times import TimeAxis
-from recollect.io.table import TIME_ROLES, Table, first_true
+from recollect.io.table import TIME_ROLES, Table, first_true, leave_out
 from recollect.io.times.dates import TimeLabels, parse_times
 from recollect.io.times.grains import FINENESS, LAST_YEAR, PERIODS, choose_grain
 from recollect.io.times.strays import close_intervals, warn_of_stray_times
 
+REVERSED_SHARE = 0.05  # of the rows may end before they start; if more do, the columns are wrong ones
 _EXAMPLES = {
     "year": "2014", "quarter": "2014-Q1", "month": "2014-03", "week": "2014-W10", "day": "2014-03-05",
     "hour": "2014-03-05T13",
@@ -26,8 +27,9 @@ _FIRST = pl.datetime(1, 1, 1)  # what databases write for an unknown start
 
 @dataclass(frozen=True)
 class RowTimes:
-    """The bins of every row, by split: columns `first` and `last`; their axis; and sentences about the choice."""
+    """The rows whose times are known, their bins by split (columns `first` and `last`), their axis, and sentences."""
 
+    tables: Mapping[str, Table]
     bins: dict[str, pl.DataFrame]
     axis: TimeAxis
     notes: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
     roles = _time_roles(tables)
     if not roles:
         zero = {split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0}) for split, table in tables.items()}
-        return RowTimes(zero, TimeAxis("ordinal", 0, 1))
+        return RowTimes(tables, zero, TimeAxis("ordinal", 0, 1))
     labels = _distinct_labels(tables, roles)
     parsed = parse_times(
         labels.select("label", "first"),
@@ -50,21 +52,23 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
         dated=_called_dates(tables, roles),
         where=lambda row: _locate(tables, row),
     )
-    for table in tables.values():
-        _refuse_unreadable(table, parsed)
+    tables = {split: _readable(table, parsed) for split, table in tables.items()}
     times = labels.join(parsed.frame, on="label", how="left", maintain_order="left")
     note = None
     if grain is None:
         grain, note = choose_grain(times, "time" in roles, inclusive_end)
     binned = _with_bins(times, grain, inclusive_end, coarse="time" not in roles)
-    bins = {split: _row_bins(table, binned, grain) for split, table in tables.items()}
+    found = {split: _row_bins(table, binned, grain) for split, table in tables.items()}
+    tables = {split: table for split, (table, _) in found.items()}
+    bins = {split: frame for split, (_, frame) in found.items()}
     warn_of_stray_times(tables, bins, grain)
     bins = close_intervals(tables, bins, grain)
     known = pl.concat([frame[column] for frame in bins.values() for column in ("first", "last")]).to_numpy()
     ends = [int(known.min()), int(known.max())]
     starts = binned["bin"].drop_nulls().to_numpy()
     step = int(np.gcd.reduce((starts if len(starts) else known) - ends[0]))  # of ordinals
-    return RowTimes(bins, TimeAxis.spanning(grain, ends, steps=[ends[0] + step]), (note,) if note else ())
+    axis = TimeAxis.spanning(grain, ends, steps=[ends[0] + step])
+    return RowTimes(tables, bins, axis, (note,) if note else ())
 
 
 def _time_roles(tables: Mapping[str, Table]) -> list[str]:
@@ -110,8 +114,8 @@ def _locate(tables: Mapping[str, Table], row: int) -> str:
     return table.where(row + 1)
 
 
-def _refuse_unreadable(table: Table, parsed: TimeLabels) -> None:
-    """Raise UserError for the first row with a time that could not be parsed; starts and ends may be open."""
+def _readable(table: Table, parsed: TimeLabels) -> Table:
+    """Leave out rows without a time, with a warning; raise UserError for the first row whose time is no time."""
     readable = parsed.frame.select(
         "label", known=pl.col("at").is_not_null() | pl.col("number").is_not_null(), open="open"
     )
@@ -119,19 +123,22 @@ def _refuse_unreadable(table: Table, parsed: TimeLabels) -> None:
     for role in TIME_ROLES:
         if role in table.frame.columns:
             cells = _look_up(table.frame, role, readable)
-            fine = cells["known"].fill_null(False)
-            if role != "time":
-                fine = fine | cells["open"].fill_null(True)
+            fine = cells["known"].fill_null(False) | cells["open"].fill_null(True)
             if not fine.all():
                 found.append((first_true(~fine), role))
-    if not found:
-        return
-    row, role = min(found)
-    label = table.frame[role][row]
-    if not (label or "").strip():
-        raise UserError(f"{table.where(row + 1)}: cannot read nothing as the {role}; fill it in or drop the row")
-    wanted = "a whole number" if parsed.reading == "ordinal" else "a date"
-    raise UserError(f"{table.where(row + 1)}: cannot read {label!r} as the {role}; wanted {wanted}{parsed.hint(label)}")
+    if found:
+        row, role = min(found)
+        label = table.frame[role][row]
+        wanted = "a whole number" if parsed.reading == "ordinal" else "a date"
+        raise UserError(
+            f"{table.where(row + 1)}: cannot read {label!r} as the {role}; wanted {wanted}{parsed.hint(label)}"
+        )
+    if "time" not in table.frame.columns:
+        return table
+    unknown = ~_look_up(table.frame, "time", readable)["known"].fill_null(False)
+    label = (table.frame["time"][first_true(unknown)] or "").strip()
+    what = f"cannot read {label!r} as the time" if label else "cannot read nothing as the time"
+    return leave_out(table, unknown, "no time", most=0.5, what=what, advice="fill it in or drop the row")
 
 
 def _with_bins(times: pl.DataFrame, grain: str, inclusive_end: bool, coarse: bool) -> pl.DataFrame:
@@ -183,15 +190,17 @@ def _bins(at: pl.Expr, grain: str) -> pl.Expr:
     return pl.when((at >= _FIRST) & (at.dt.year() <= LAST_YEAR)).then(number)
 
 
-def _row_bins(table: Table, binned: pl.DataFrame, grain: str) -> pl.DataFrame:
-    """Return the first and last bin of each row, null where open; raise UserError for a time too coarse or early."""
-    frame = table.frame
-    if "time" in frame.columns:
-        found = _look_up(frame, "time", binned)
+def _row_bins(table: Table, binned: pl.DataFrame, grain: str) -> tuple[Table, pl.DataFrame]:
+    """Return the rows whose times can be used, and the first and last bin of each, null where open.
+
+    Raise UserError for a time that is too coarse or too early.
+    """
+    if "time" in table.frame.columns:
+        found = _look_up(table.frame, "time", binned)
         _refuse_coarse(table, "time", found["bin"].is_null(), grain)
-        return pl.DataFrame({"first": found["bin"], "last": found["bin"]})
-    start = _look_up(frame, "start", binned).select(pl.col("bin", "start"), pl.col("open").fill_null(True))
-    end = _look_up(frame, "end", binned).select(pl.col("last_bin", "stop"), pl.col("open").fill_null(True))
+        return table, pl.DataFrame({"first": found["bin"], "last": found["bin"]})
+    start = _look_up(table.frame, "start", binned).select("bin", "start", pl.col("open").fill_null(True))
+    end = _look_up(table.frame, "end", binned).select("last_bin", "stop", pl.col("open").fill_null(True))
     if grain != "ordinal":
         start = start.with_columns(open=pl.col("open") | _is_placeholder("start", start=True))
         end = end.with_columns(open=pl.col("open") | _is_placeholder("stop"))
@@ -199,10 +208,36 @@ def _row_bins(table: Table, binned: pl.DataFrame, grain: str) -> pl.DataFrame:
     _refuse_coarse(table, "end", end["last_bin"].is_null() & ~end["open"], grain)
     start = start.with_columns(pl.when(~pl.col("open")).then(pl.col("bin", "start")))
     end = end.with_columns(pl.when(~pl.col("open")).then(pl.col("last_bin", "stop")))
-    _check_intervals(table, start["start"], end["stop"])
-    intervals = pl.DataFrame({"first": start["bin"], "last": end["last_bin"]})
+    bins = pl.DataFrame({"first": start["bin"], "last": end["last_bin"]})
+    unknown = start["open"] & end["open"]
+    is_reversed = (end["stop"] < start["start"]).fill_null(False)
+    kept = _leave_out_bad_intervals(table, unknown, is_reversed)
+    bins = bins.filter(~(unknown | is_reversed))
     # an interval that ends where it starts is a point
-    return intervals.with_columns(last=pl.when(pl.col("last").is_not_null()).then(pl.max_horizontal("first", "last")))
+    last = pl.when(pl.col("last").is_not_null()).then(pl.max_horizontal("first", "last"))
+    return kept, bins.with_columns(last=last)
+
+
+def _leave_out_bad_intervals(table: Table, unknown: pl.Series, is_reversed: pl.Series) -> Table:
+    """Leave out intervals without start and end and those that end before they start; raise UserError if many do."""
+    kept = leave_out(
+        table,
+        unknown,
+        "neither start nor end known",
+        most=0.5,
+        what="neither start nor end is known",
+        advice="give one or drop the row",
+    )
+    row = first_true(is_reversed)
+    start, end = ((table.frame[role][row] if role in table.frame.columns else None) for role in ("start", "end"))
+    return leave_out(
+        kept,
+        is_reversed.filter(~unknown),
+        "end before start",
+        most=REVERSED_SHARE,
+        what=f"the end {end} is before the start {start}",
+        advice="correct it, or name the columns if these are not start and end",
+    )
 
 
 def _is_placeholder(column: str, start: bool = False) -> pl.Expr:
@@ -226,19 +261,4 @@ def _refuse_coarse(table: Table, role: str, unreadable: pl.Series, grain: str) -
         raise UserError(
             f"{table.where(row + 1)}: cannot read {table.frame[role][row]!r} as the {role}; "
             f"wanted {wanted}, or another grain"
-        )
-
-
-def _check_intervals(table: Table, start: pl.Series, end: pl.Series) -> None:
-    """Raise UserError for the first interval without start and end, or with an end before its start."""
-    unknown = start.is_null() & end.is_null()
-    if unknown.any():
-        row = first_true(unknown)
-        raise UserError(f"{table.where(row + 1)}: neither start nor end is known; give one or drop the row")
-    reversed_ = (end < start).fill_null(False)
-    if reversed_.any():
-        row = first_true(reversed_)
-        raise UserError(
-            f"{table.where(row + 1)}: the end {table.frame['end'][row]} is before the start "
-            f"{table.frame['start'][row]}; correct it, or name the columns if these are not start and end"
         )

@@ -28,6 +28,7 @@ OPEN = frozenset(
 )  # folded labels of a start or an end that is not known
 _UNKNOWN_NUMBERS = ("-9", "-99", "-999", "-9999", "-99999999", "999912", "99999999")  # in columns of dates
 _UNITS = {"unix": 10**6, "unix-ms": 10**3, "unix-us": 1, "unix-ns": 0}  # microseconds of one
+MOSTLY = 0.8  # of the cells of a column of dates are dates
 _UNIX_RANGE = (10**8, 42 * 10**8)  # 1973 to 2103, in seconds
 _EXCEL_RANGE = (18264, 54788)  # 1950 to 2049, in days from 1899-12-30
 _MICROSECOND, _DAY = pl.duration(microseconds=1), pl.duration(days=1)
@@ -57,6 +58,7 @@ class _Pattern:
 _PATTERNS = (
     _Pattern(rf"{_Y}(?:[-/]{_UNKNOWN_PART}){{1,2}}", "year", "first"),
     _Pattern(rf"{_Y}[-/]{_M}[-/]{_UNKNOWN_PART}", "month", "first"),
+    _Pattern(rf"{_M}/-99?/{_Y}", "month", "last"),
     _Pattern(rf"{_Y}(?P<s1>[-/. ]){_M}(?P<s2>[-/. ]){_D}{_TIME}", "day", "first"),
     _Pattern(_Y, "year"),
     _Pattern(rf"(?P<n1>[0-9]{{1,2}})(?P<s1>[-/. ])(?P<n2>[0-9]{{1,2}})(?P<s2>[-/. ]){_Y}{_TIME}", "day", "last"),
@@ -129,8 +131,7 @@ def parse_times(
     `dated` says whether all columns are called dates, so that numbers from 18264 to 54788 are taken for Excel's.
     If no reading fits, the one that fits the longest beginning of the table is taken.
     """
-    text = pl.col("label").str.strip_chars().str.to_lowercase().str.replace_all(r"\s+", " ")
-    labels = labels.with_columns(text=text.fill_null("")).with_columns(open=pl.col("text").is_in(OPEN))
+    labels = _with_text(labels).with_columns(open=pl.col("text").is_in(OPEN))
     known = labels.filter(~pl.col("open"))
     if dates is not None and "%" in dates:
         parsed, reading = _by_format(known, dates), dates
@@ -149,18 +150,22 @@ def parse_times(
 
 
 def looks_dated(values: Iterable[str | None]) -> bool:
-    """Return whether a sample of cells are dates or open ends, and at least one is a date."""
+    """Return whether nearly all cells of a sample are dates, apart from open ends."""
     cells = [cell for cell in dict.fromkeys(values) if cell and cell.strip().lower() not in OPEN]
-    if not cells:
-        return False
-    known = pl.DataFrame({"label": cells, "first": range(len(cells))}).with_columns(
-        text=pl.col("label").str.strip_chars().str.to_lowercase()
+    known = _with_text(
+        pl.DataFrame({"label": cells, "first": range(len(cells))}, schema={"label": pl.String, "first": pl.Int64})
     )
-    numeric = known["text"].str.contains(_NUMERIC)
-    if numeric.any() and not known.filter(numeric)["text"].str.contains(_COMPACT).all():
+    numbers = known["text"].filter(known["text"].str.contains(_NUMERIC))
+    if not cells or not numbers.str.contains(_COMPACT).all():
         return False
-    parsed = _components(known)
-    return any(_in_order(parsed, order)["at"].null_count() == 0 for order in ("dmy", "mdy"))
+    parts = _components(known)
+    return any(int(_in_order(parts, order)["at"].is_not_null().sum()) >= MOSTLY * len(cells) for order in ORDERS)
+
+
+def _with_text(labels: pl.DataFrame) -> pl.DataFrame:
+    """Add the folded text of labels: lower case, single blanks, no footnote mark as in `May 2014[2]`."""
+    text = pl.col("label").str.strip_chars().str.to_lowercase().str.replace_all(r"\s+", " ")
+    return labels.with_columns(text=text.str.replace(r"( ?\[[^\[\]]{1,9}\])+$", "").fill_null(""))
 
 
 def _number_reading(known: pl.DataFrame, grain: str | None, dated: bool, where: Callable[[int], str]) -> str:

@@ -7,6 +7,7 @@ import polars as pl
 from recollect.graph.times import GRAINS
 
 COARSE_SHARE = 0.1  # of the starts and ends: so many may be coarser than the grain
+NOT_MIDNIGHT = 0.02  # of the times of day: so few are not midnight where days are meant
 ENOUGH_DATES = 3  # distinct ones from which a coarser grain is inferred
 LAST_YEAR = 9999  # what tables write for an open end
 FINENESS = {grain: i for i, grain in enumerate(GRAINS)}
@@ -20,22 +21,37 @@ def choose_grain(times: pl.DataFrame, is_point: bool, inclusive_end: bool) -> tu
         return "day", None
     if known["number"].is_not_null().any():
         return "ordinal", None
-    midnight = (pl.col("grain") == "hour") & (pl.col("at") == pl.col("at").dt.truncate("1d"))
-    if known.select((midnight | (pl.col("grain") != "hour")).all()).item():
-        known = known.with_columns(grain=pl.when(midnight).then(pl.lit("day")).otherwise("grain"))
+    known, note = _days_at_midnight(known)
     counts = known.group_by("grain").agg(pl.col("starts", "ends").sum(), example=pl.col("label").first())
     own = sorted(counts.iter_rows(named=True), key=lambda row: FINENESS[row["grain"]])
     if len(own) > 1:
         return _mixed_grain(own, is_point)
     grain = own[0]["grain"]
-    if grain != "day" or known.height < ENOUGH_DATES:
-        return grain, None
+    if grain != "day" or note or known.height < ENOUGH_DATES:
+        return grain, note
     for coarse in ("year", "month"):
         if known.select(_on_edges(coarse, inclusive_end).all()).item():
             edge = "1 January" if coarse == "year" else "the first of a month"
             last = "" if is_point else f" or ends on {'31 December' if coarse == 'year' else 'the last'}"
             return coarse, f"every date is {edge}{last}, so the time grain is {coarse}; --grain day keeps days"
     return grain, None
+
+
+def _days_at_midnight(known: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+    """Take times for days if nearly all of them are midnight; return a sentence if some are not."""
+    is_hour = pl.col("grain") == "hour"
+    other = is_hour & (pl.col("at") != pl.col("at").dt.truncate("1d"))
+    uses = pl.col("starts") + pl.col("ends")
+    hours, others = known.select(uses.filter(is_hour).sum(), other=uses.filter(other).sum()).row(0)
+    if others > NOT_MIDNIGHT * hours:
+        return known, None
+    example = known.filter(other)["label"]
+    note = (
+        f"{others:,} of {hours:,} times are not midnight, like {example[0]!r}, so the time grain is day"
+        if others
+        else None
+    )
+    return known.with_columns(grain=pl.when(is_hour).then(pl.lit("day")).otherwise("grain")), note
 
 
 def _mixed_grain(own: list[dict[str, object]], is_point: bool) -> tuple[str, str]:
