@@ -15,6 +15,7 @@ from benchmarks import compare as comparison
 from benchmarks import events as event_reading
 from benchmarks.bounds import Machine
 from benchmarks.cases import PARTS, all_cases, select_cases
+from benchmarks.intervals import measure_intervals
 from benchmarks.measure import growth_points, measure
 from benchmarks.plots import cost_growth
 from benchmarks.pykeen_contests import find_pykeen
@@ -74,6 +75,18 @@ def contests(
     else:
         for rows in tables(records):
             print_rows(rows, as_json=False)
+
+
+@app.command()
+def intervals(
+    count: Annotated[int, typer.Option(min=100, help="Intervals over 200 years of days.")] = 1_000_000,
+    as_json: Json = False,
+) -> None:
+    """Measure seconds and peak memory of reading, learning and asking a graph of intervals, step by step.
+
+    Example: `python -m benchmarks intervals --count 10000`
+    """
+    print_rows(measure_intervals(count), as_json)
 
 
 @app.command()

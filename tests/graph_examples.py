@@ -8,6 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from recollect import EpisodicGraph, Facts, TimeAxis, Vocabulary
+from recollect.graph.runs import Runs, RunSplits, merge_runs
 from recollect.io.exchange import FORMATS
 
 ODD = [
@@ -53,6 +54,20 @@ def graphs(draw, extras: bool) -> EpisodicGraph:
             facts = replace(facts, weight=torch.tensor(weight, dtype=torch.float32))
         splits[name] = facts
     return EpisodicGraph(entities, predicates, times, splits, draw(LABELS), draw(st.integers(0, 9)))
+
+
+@st.composite
+def interval_graphs(draw, extras: bool) -> EpisodicGraph:
+    """Generate graphs of intervals, with the labels and the splits of any graph."""
+    graph = draw(graphs(extras=False))
+    runs = {}
+    for name, facts in graph.splits.items():
+        lengths = draw(st.lists(st.integers(0, 8), min_size=len(facts), max_size=len(facts)))
+        if extras and draw(st.booleans()):
+            facts = replace(facts, weight=torch.tensor(lengths, dtype=torch.float32))
+        last = (facts.t + torch.tensor(lengths, dtype=torch.int64)).clamp(max=len(graph.times) - 1)
+        runs[name] = merge_runs(Runs(facts, last), graph.sizes)
+    return graph.with_splits(RunSplits(runs, graph.times.grain))
 
 
 def example(grain: str = "day", extras: bool = False) -> EpisodicGraph:

@@ -39,7 +39,8 @@ def test_exposure_counts_every_time_from_which_an_edge_is_in_a_bin(seed):
 def test_the_rate_of_a_cell_is_the_sum_of_the_kernel_over_the_facts_of_its_pair():
     cells = fitted()
     history, time = cells.history, 5
-    pairs, rates = cells.at(time)
+    pairs = cells.pairs()
+    rates = cells.at(time, pairs)
     for pair, row in zip(pairs, rates, strict=True):
         edges = history.edges.table[cells.first[pair] : cells.last[pair]]
         for p in range(SIZES["predicate"]):
@@ -56,16 +57,17 @@ def test_rates_add_up_to_about_the_number_of_facts():
     # facts in runs of one pair: their number is what the rates of all cells were fitted to
     facts = Facts.of([(s, 0, s + 1, t) for s in (0, 2, 4) for t in range(12) if (t // 3 + s) % 2])
     cells = CellRates.fit(History.fit(facts, SIZES, asked=""))
-    total = sum(float(cells.at(t)[1].sum()) for t in range(12))
+    total = sum(float(cells.at(t, cells.pairs()).sum()) for t in range(12))
     assert total == pytest.approx(len(facts), rel=0.25)
 
 
 def test_only_pairs_with_the_given_entities_are_rated():
     cells = fitted()
-    pairs, rates = cells.at(3, subject=2)
+    pairs = cells.pairs(subject=2)
+    rates = cells.at(3, pairs)
     assert set(cells.subject[pairs]) == {2}
     assert rates.shape == (len(pairs), SIZES["predicate"])
-    assert len(cells.at(3, subject=2, object=4)[0]) <= 1
+    assert len(cells.pairs(subject=2, object=4)) <= 1
     facts = cells.facts(pairs[:2], np.array([0, 1]), 3)
     assert facts.ids.tolist() == [
         [2, p, int(o), 3] for p, o in zip((0, 1), cells.object[pairs[:2]], strict=True)

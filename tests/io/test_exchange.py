@@ -9,13 +9,15 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph_examples import ODD, WITH_EXTRAS, assert_same, example, graphs, plain, weighted
+from graph_examples import ODD, WITH_EXTRAS, assert_same, example, graphs, interval_graphs, plain, weighted
 from recollect import EpisodicGraph, Facts, TimeAxis, UserError, Vocabulary, read
+from recollect.graph.runs import has_runs
 from recollect.graph.times import GRAINS
 from recollect.io import exchange
 from recollect.io.exchange import FORMATS, GRAPH, read_graph, write_graph
@@ -35,6 +37,62 @@ def round_trip(graph: EpisodicGraph, format: str) -> EpisodicGraph:
 def test_any_graph_is_read_back_as_it_was(format, data):
     graph = data.draw(graphs(extras=format in WITH_EXTRAS))
     assert_same(graph, round_trip(graph, format))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_any_graph_of_intervals_is_read_back_as_it_was(format, data):
+    graph = data.draw(interval_graphs(extras=FORMATS[format].extras))
+    again = round_trip(graph, format)
+    assert has_runs(again)
+    assert_same(graph, again)
+
+
+@pytest.mark.parametrize(
+    ("format", "lines"),
+    [
+        ("tsv", ["subject\tpredicate\tobject\tstart\tend", "Ann\tleads\tUtopia\t2001-05-04\t2003-01-02"]),
+        ("ids", ["0\t0\t1\t0\t608"]),
+        (
+            "nquads",
+            [
+                "<urn:recollect:entity:Ann> <urn:recollect:predicate:leads> <urn:recollect:entity:Utopia> "
+                "<urn:recollect:time:2001-05-04/2003-01-02> ."
+            ],
+        ),
+        (
+            "rdf-star",
+            [
+                "<< <urn:recollect:entity:Ann> <urn:recollect:predicate:leads> <urn:recollect:entity:Utopia> >> "
+                '<urn:recollect:at> "2001-05-04/2003-01-02" .'
+            ],
+        ),
+    ],
+)
+def test_an_interval_is_one_row_with_its_start_and_the_time_after_its_last(tmp_path, format, lines):
+    columns = {"subject": ["Ann"], "predicate": ["leads"], "object": ["Utopia"]}
+    graph = read(pl.DataFrame(columns | {"start": ["2001-05-04"], "end": ["2003-01-02"]}))
+    write_graph(graph, tmp_path / "export", format)
+    [file] = (tmp_path / "export").glob("train.*")
+    assert file.read_text().splitlines() == lines
+
+
+def test_an_exported_table_of_intervals_is_the_same_graph_without_its_description(tmp_path):
+    columns = {"subject": ["Ann", "Bob"], "predicate": "leads", "object": "Utopia"}
+    graph = read(pl.DataFrame(columns | {"start": ["2001-05-04", "2003-01-02"], "end": ["2003-01-02", "2004-07-01"]}))
+    write_graph(graph, tmp_path / "export", "tsv")
+    assert_same(read(tmp_path / "export" / "train.tsv", name="table"), graph)
+
+
+def test_an_end_that_is_not_after_its_start_is_refused(tmp_path):
+    columns = {"subject": ["Ann"], "predicate": ["leads"], "object": ["Utopia"]}
+    graph = read(pl.DataFrame(columns | {"start": ["2001-05-04"], "end": ["2003-01-02"]}))
+    write_graph(graph, tmp_path / "export", "tsv")
+    file = tmp_path / "export" / "train.tsv"
+    file.write_text(file.read_text().replace("2001-05-04\t2003-01-02", "2003-01-01\t2002-01-02"))
+    with pytest.raises(UserError, match=r"train.tsv, line 2: the end is not after the start"):
+        read_graph(tmp_path / "export")
 
 
 @pytest.mark.long

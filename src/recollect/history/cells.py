@@ -99,21 +99,24 @@ class CellRates:
         """Return the kernel as a tensor: (A, C, COUNT) float32."""
         return {"kernel": torch.tensor(self.kernel)}
 
-    def at(self, time: int, subject: int | None = None, object: int | None = None) -> tuple[Ints, Floats]:
-        """Return the pairs with the given entities, as numbers of `subject` and `object`, and λ at a time: (n, P)."""
+    def pairs(self, subject: int | None = None, object: int | None = None) -> Ints:
+        """Return the pairs with the given entities, as positions in `subject` and `object`: (n,)."""
         chosen = np.ones(len(self.first), dtype=bool)
         if subject is not None:
             chosen &= self.subject == subject
         if object is not None:
             chosen &= self.object == object
-        pairs = np.flatnonzero(chosen)
+        return np.flatnonzero(chosen)
+
+    def at(self, time: int, pairs: Ints) -> Floats:
+        """Return λ of every predicate of pairs (n,) at a time: (n, P)."""
         out = np.zeros((len(pairs), self.history.sizes["predicate"]), dtype=np.float32)
         is_loop = self.subject[pairs] == self.object[pairs]
         loops().score_predicates(
             self.first[pairs], self.last[pairs], is_loop, self.history.edges.table, self.history.bins.by_lag,
             self.kernel, self.history.classes, np.full(len(pairs), time), out,
         )  # fmt: skip
-        return pairs, out
+        return out
 
     def evidence(self, fact: Facts) -> Evidence:
         """Return the stored facts that speak for one fact, by share of its λ."""

@@ -93,8 +93,7 @@ class Edges:
     def twins(self, edges: Ints, t: Ints) -> Ints:
         """Return the number of edges with the same (u, r) as each of `edges` that hold at time t, itself included."""
         first, last = self._by_source_and_predicate
-        wanted = self._source_and_predicate[edges] + t
-        return np.searchsorted(first, wanted, side="right") - np.searchsorted(last, wanted)
+        return count_covering(first, last, self._source_and_predicate[edges] + t)
 
     def mirrors_of_twins(self, edges: Ints, t: Ints) -> Ints:
         """Return the mirror of the edge with the same (u, r) that leads from u to itself at time t; −1: none."""
@@ -107,6 +106,15 @@ class Edges:
         is_same = self._source_and_predicate[found] == self._source_and_predicate[edges]
         holds = (self.column(TIME)[found] <= t) & (self.column(END)[found] >= t)
         return np.where(is_same & holds, self.mirror[found], -1)
+
+
+def count_covering(first: Ints, last: Ints, wanted: Ints) -> Ints:
+    """Return how many ranges hold each wanted number, given their first and last numbers, each sorted: (n,)."""
+    order = np.argsort(wanted)  # searching in order is several times as fast
+    found = np.searchsorted(first, wanted[order], side="right") - np.searchsorted(last, wanted[order])
+    counts = np.empty_like(found)
+    counts[order] = found
+    return counts
 
 
 def build_edges(stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, bins: Bins) -> Edges:

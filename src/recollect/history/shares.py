@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.history.bins import Ints
-from recollect.history.edges import END, PREDICATE, TARGET, TIME, Edges, Floats
+from recollect.history.edges import END, PREDICATE, TARGET, TIME, Edges, Floats, count_covering
 
 COLUMNS = {"o": 2, "p": 4, "t": 7}  # columns of shares by asked slot
 NONE = slice(0)
@@ -69,8 +69,7 @@ class _Coverage:
 
     def share(self, edges: Ints, times: Ints) -> npt.NDArray[np.float64]:
         """Return the share of a time among the facts of an edge's group, the edge left out: (n,), (n,) -> (n,)."""
-        wanted = self.code[edges] + times
-        covering = np.searchsorted(self.first, wanted, side="right") - np.searchsorted(self.last, wanted)
+        covering = count_covering(self.first, self.last, self.code[edges] + times)
         return (covering - 1) / np.maximum(self.total[edges] - self.lengths[edges], 1)
 
 

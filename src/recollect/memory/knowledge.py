@@ -16,6 +16,7 @@ from recollect.graph.run_index import RunIndex
 from recollect.graph.runs import Runs, maximal_runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
+from recollect.history.edges import Floats
 from recollect.memory.answers import Answers, best_triples
 from recollect.memory.projection import Progress, SemanticStates
 from recollect.memory.scorer import MemoryScorer, only_model
@@ -26,6 +27,7 @@ CELL = "cell"  # the calibration of cells, beside those of slots
 FIT_TIMES = 32  # times whose cells a calibration is fitted to
 BEST_CELLS, OTHER_CELLS = 2048, 2048  # per time: the likeliest cells, and random ones that stand for all others
 MIN_RATE = 1e-5  # facts per cell; below it evidence says nothing, and log λ would bend the calibration
+BLOCK_PAIRS = 2**16  # pairs of entities whose cells are rated at a time
 
 
 class Knowledge:
@@ -104,14 +106,29 @@ def likely_cells(
     cells: CellRates, stored: FactIndex, time: int, given: Mapping[str, int], top: int
 ) -> tuple[Facts, Tensor]:
     """Return the `top` cells at a time with the highest λ that are not stored, and log λ: n facts, (n,)."""
-    pairs, rates = cells.at(time, given.get("s"), given.get("o"))
-    predicates = np.array([given["p"]]) if "p" in given else np.arange(rates.shape[1])
-    rates = rates[:, predicates]
-    best = _largest(rates.ravel(), min(rates.size, max(0, top) + stored.count_at(time)))
-    facts = cells.facts(pairs[best // len(predicates)], predicates[best % len(predicates)], time)
+    pairs, top = cells.pairs(given.get("s"), given.get("o")), max(0, top)
+    predicates = np.array([given["p"]]) if "p" in given else np.arange(stored.size("p"))
+    found, rates = _best_cells(cells, time, pairs, predicates, top + stored.count_at(time))
+    facts = cells.facts(pairs[found // len(predicates)], predicates[found % len(predicates)], time)
     is_new = ~stored.contains(facts)
-    scores = torch.from_numpy(np.log(np.maximum(rates.ravel()[best], MIN_RATE))).double()
-    return facts[is_new][: max(0, top)], scores[is_new][: max(0, top)]
+    return facts[is_new][:top], _scores(rates)[is_new][:top]
+
+
+def _best_cells(cells: CellRates, time: int, pairs: Ints, predicates: Ints, count: int) -> tuple[Ints, Floats]:
+    """Return the `count` cells with the highest λ, numbered by pair, then by predicate, and λ; the highest first."""
+    parts = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))]
+    for start in range(0, len(pairs), BLOCK_PAIRS):  # which bounds memory
+        rates = cells.at(time, pairs[start : start + BLOCK_PAIRS])[:, predicates].ravel()
+        best = _largest(rates, min(len(rates), count))
+        parts.append((start * len(predicates) + best, rates[best]))
+    found, rates = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    best = _largest(rates, min(len(rates), count))
+    return found[best], rates[best]
+
+
+def _scores(rates: Floats) -> Tensor:
+    """Return log λ: (n,) float64."""
+    return torch.from_numpy(np.log(np.maximum(rates, MIN_RATE))).double()
 
 
 def sample_times(
@@ -135,16 +152,17 @@ def sample_cells(
     generator: torch.Generator,
 ) -> Sample:
     """Return log λ at the time `asked` of cells that are not stored, and whether they are answers at `time`."""
-    pairs, rates = cells.at(asked)
-    flat = rates.ravel()
-    best = _largest(flat, min(flat.size, BEST_CELLS))
-    others = torch.randint(flat.size, (OTHER_CELLS,), generator=generator).numpy()
-    chosen = np.concatenate([best, np.setdiff1d(others, best)])
-    facts = cells.facts(pairs[chosen // rates.shape[1]], chosen % rates.shape[1], time)
+    pairs, predicates = cells.pairs(), np.arange(stored.size("p"))
+    size = len(pairs) * len(predicates)
+    best, of_best = _best_cells(cells, asked, pairs, predicates, min(size, BEST_CELLS))
+    others = np.setdiff1d(torch.randint(size, (OTHER_CELLS,), generator=generator).numpy(), best)
+    of_others = cells.at(asked, pairs[others // len(predicates)])[np.arange(len(others)), others % len(predicates)]
+    chosen = np.concatenate([best, others])
+    facts = cells.facts(pairs[chosen // len(predicates)], predicates[chosen % len(predicates)], time)
     weight = torch.ones(len(chosen), dtype=torch.float64)
-    weight[len(best) :] = (flat.size - len(best)) / max(1, len(chosen) - len(best))
-    scores = torch.from_numpy(np.log(np.maximum(flat[chosen], MIN_RATE))).double()
+    weight[len(best) :] = (size - len(best)) / max(1, len(others))
     is_new = ~stored.contains(facts)
+    scores = _scores(np.concatenate([of_best, of_others]))
     return Sample(scores[is_new], answers.contains(facts)[is_new], weight[is_new])
 
 
