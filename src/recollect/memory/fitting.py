@@ -30,7 +30,8 @@ from recollect.models.tensor_model import TensorModel
 
 FIT_FACTS = {"s": 2048, "p": 2048, "o": 2048, "t": 512}  # at most: scoring all times costs a model most
 FIT_ROWS = 256  # facts scored at a time
-FIT_BYTES = 2**29  # of scores of a slot; larger graphs are fitted to fewer facts
+MIN_FACTS = 16  # at least
+FIT_BYTES = {"s": 2**28, "p": 2**28, "o": 2**28, "t": 2**24}  # of scores; larger graphs are fitted to fewer facts
 SLOPE_STRENGTH = 1.0  # of a calibration whose slope is 1, in held-out answers: matters to graphs of a few facts
 Weights = dict[str, tuple[float, ...]]
 
@@ -143,7 +144,7 @@ def fit_without_history(models: Sequence[TensorModel], held_out: HeldOut, seed: 
 
 def _score(parts: Sequence[Scorer], facts: Facts, slot: str, size: int, generator: torch.Generator) -> list[Scored]:
     """Return the scores of all `size` candidates of a random sample of facts by each scorer."""
-    most = max(FIT_ROWS, FIT_BYTES // (4 * len(parts) * size))
+    most = max(MIN_FACTS, FIT_BYTES[slot] // (4 * len(parts) * size))
     chosen = facts[torch.randperm(len(facts), generator=generator)[: min(most, FIT_FACTS[slot])]]
     neighbours = (chosen.t * (int(facts.p.max()) + 1) + chosen.p).argsort()  # facts of a time share work
     return score_parts(parts, chosen[neighbours], slot, FIT_ROWS)

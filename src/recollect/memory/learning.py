@@ -34,8 +34,12 @@ from recollect.training.run import TrainingRun, parse_device
 
 REFIT_FACTS = 20_000  # a history of more facts is fitted once, without the few held-out ones, which are then stored too
 
+INTERVAL_TIMES = 4096  # thresholds of predicted intervals are fitted on axes of at most so many times, time by time
+
 Progress = Callable[[float], None]
-ShowProgress = Callable[[], AbstractContextManager[Progress]]
+ShowINTERVAL_TIMES = 4096  # thresholds of predicted intervals are fitted on axes of at most so many times, time by time
+
+Progress = Callable[[], AbstractContextManager[Progress]]
 
 
 def not_shown() -> AbstractContextManager[Progress]:
@@ -192,7 +196,9 @@ def choose(
     with one_thread():
         fold = fit_fold(MemoryScorer(models, fitted, {}, cells), held_out, seed)
         scorer = MemoryScorer(models, fitted, fold.weights, cells)
-        intervals = fit_predictor(scorer, graph, held_out.stored, seed=seed)
+        intervals = None
+        if len(graph.times) <= INTERVAL_TIMES:
+            intervals = fit_predictor(scorer, graph, held_out.stored, seed=seed)
         return Choice(fitted, cells, fold.weights, calibration_of([fold], graph), fold, intervals)
 
 
