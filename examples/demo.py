@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recollect.cli.allocator import keep_freed_memory
-from recollect.cli.ask import metrics_table
+from recollect.cli.measure import metrics_table
 from recollect.cli.rendering import check_place, console, plain
 from recollect.cli.train import choose_config, show_progress
 from recollect.errors import UserError

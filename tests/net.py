@@ -287,6 +287,7 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "baseline": [table],
         "recall": [memory, *asked],
         "know": [memory],
+        "when": [memory, *asked[:4], "--object", "Kriolstan"],
         "forecast": [out / "h.memory"],
         "project": [memory, "--out", out / "b.memory"],
         "models": [],

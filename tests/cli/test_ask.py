@@ -166,3 +166,15 @@ def test_a_period_is_asked_as_a_whole_and_known_as_of_its_end(run, tmp_path):
     code, out, error = run("know", memory, *asked, "--as-of", "1950-01")
     assert [row["subject"] for row in json.loads(out)] == ["Ann"]
     assert error == "as of 1950-01-31, the end of 1950-01\n"
+
+
+def test_when_lists_intervals_and_evaluate_draws_a_reliability_diagram(run, trained_memory, tmp_path):
+    code, shown, _ = run("when", trained_memory, "--subject", "e1", "--predicate", "r1", "--object", "e1", "--json")
+    rows = json.loads(shown)
+    assert (code, list(rows[0])) == (0, ["start", "end", "probability", "status"])
+    assert [row["status"] for row in rows] == sorted((row["status"] for row in rows), reverse=True)
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    code, shown, _ = run("evaluate", trained_memory, "--slots", "so", "--figure", tmp_path / "r.png")
+    assert (code, "Reliability" in shown, (tmp_path / "r.png").stat().st_size > 1000) == (0, True, True)
+    code, _, error = run("evaluate", trained_memory, "--figure", tmp_path / "r.txt")
+    assert (code, "cannot be drawn" in error) == (2, True)

@@ -7,7 +7,7 @@ import torch
 
 from conftest import SIZES, generator, random_facts, random_model
 from recollect.evaluation import calibration as calibration_module
-from recollect.evaluation.calibration import UNCALIBRATED, Sample, calibrate, fit_platt, sample_candidates
+from recollect.evaluation.calibration import UNCALIBRATED, Calibration, Sample, calibrate, fit_platt, sample_candidates
 from recollect.evaluation.reliability import reliability
 from recollect.graph.fact_index import FactIndex
 
@@ -53,6 +53,57 @@ def test_platt_scaling_of_one_or_two_candidates_is_finite():
     a, b = fit_platt(Sample(torch.cat([one, -one]), torch.tensor([True, False]), torch.cat([one, one])))
     assert 0 < a < 100
     assert abs(b) < 100
+
+
+def test_a_context_shifts_and_steepens_the_fit():
+    g, n = generator(5), 60_000
+    score = torch.randn(n, generator=g, dtype=torch.float64)
+    context = torch.rand(n, generator=g, dtype=torch.float64) * 2
+    logit = (1.2 + 0.4 * context) * score - 0.5 + 0.8 * context
+    truth = torch.rand(n, generator=g, dtype=torch.float64) < torch.sigmoid(logit)
+    fit = fit_platt(Sample(score, truth, torch.ones(n, dtype=torch.float64), context))
+    assert fit == pytest.approx((1.2, -0.5, 0.8, 0.4), abs=0.1)
+    calibration = Calibration({"t": fit})
+    assert calibration.at(0.7).probability(score, "t").tolist() == pytest.approx(
+        calibration.probability(score, "t", torch.tensor(0.7).double()).tolist()
+    )
+
+
+def test_hopeless_candidates_do_not_bend_a_fit_with_context():
+    sample = drawn(1.0, 0.0)
+    hopeless = torch.full((5000,), -20.0, dtype=torch.float64)
+    score = torch.cat([sample.score, hopeless])
+    truth = torch.cat([sample.truth, torch.arange(5000) % 50 == 0])  # far more often than σ(−20)
+    fit = fit_platt(Sample(score, truth, torch.ones_like(score), torch.zeros_like(score)))
+    assert fit[:2] == pytest.approx((1.0, 0.0), abs=0.1)
+
+
+def test_counts_stand_for_true_candidates_that_are_not_seen():
+    sample = drawn(0.8, -2.0, 80_000)
+    hidden = sample.truth & (torch.arange(80_000) % 2 == 0)  # half of the true ones look false
+    seen = Sample(
+        sample.score, sample.truth & ~hidden, sample.weight, torch.zeros_like(sample.score),
+        torch.full_like(sample.score, 2.0),
+    )  # fmt: skip
+    assert fit_platt(seen)[:2] == pytest.approx((0.8, -2.0), abs=0.1)
+    assert fit_platt(Sample(*(getattr(seen, name) for name in ("score", "truth", "weight", "context"))))[1] < -2.4
+
+
+def test_counts_that_no_fit_can_meet_are_left_out():
+    score = torch.linspace(-4, 4, 200, dtype=torch.float64)
+    ones = torch.ones_like(score)
+    separable = Sample(score, score > 2.5, ones, torch.zeros_like(score), 3 * ones)
+    dense = Sample(score, score > -3.9, ones, torch.zeros_like(score), 3 * ones)
+    for sample in (separable, dense):
+        assert all(abs(number) < 1e3 for number in fit_platt(sample))
+
+
+def test_the_likely_error_is_that_of_likely_candidates():
+    probability = torch.tensor([0.95, 0.25, 0.001], dtype=torch.float64)
+    sample = Sample(probability, torch.tensor([True, False, True]), torch.ones(3, dtype=torch.float64))
+    assert reliability(probability, sample)["likely_error"] == pytest.approx((0.05 + 0.25) / 2)
+    unlikely = Sample(probability[2:], torch.tensor([True]), torch.ones(1, dtype=torch.float64))
+    assert reliability(probability[2:], unlikely)["likely_error"] == 0
 
 
 def test_reliability_equals_the_figures_by_hand():

@@ -169,19 +169,25 @@ def test_numbers_that_became_floats_are_reported():
 
 
 def test_a_few_rows_without_a_label_or_time_are_left_out_counted_and_reported(tmp_path):
-    rows = "".join(f"e{i},r,x,{2000 + i % 9},{2010 + i % 9}\n" for i in range(97))
+    rows = "".join(f"e{i},r,x,{2000 + i % 9},{2010 + i % 9}\n" for i in range(96))
     path = tmp_path / "a.csv"
-    path.write_text(f"s,p,o,start,end\n{rows},r,x,2001,2002\ny,r,x,,\nz,r,x,2005,2003\n")
+    path.write_text(f"s,p,o,start,end\n{rows}w,r,x,2001,soon\n,r,x,2001,2002\ny,r,x,,\nz,r,x,2005,2003\n")
     with pytest.warns(DataWarning) as caught:
         graph = read(path)
     assert [str(warning.message).partition(", ")[2] for warning in caught] == [
         "line 99: the subject is empty; this row is left out, of 100",
-        "line 100: neither start nor end is known; this row is left out, of 99",
-        "line 101: the end 2003 is before the start 2005; this row is left out, of 98",
+        "line 98: cannot read 'soon' as the end; this row is left out, of 99",
+        "line 100: neither start nor end is known; this row is left out, of 98",
+        "line 101: the end 2003 is before the start 2005; this row is left out, of 97",
     ]
-    assert graph.dropped == {"no subject": 1, "neither start nor end known": 1, "end before start": 1}
+    assert graph.dropped == {
+        "no subject": 1,
+        "unreadable time": 1,
+        "neither start nor end known": 1,
+        "end before start": 1,
+    }
     assert graph.rows == {"train": 100}
-    assert not {"y", "z"} & set(graph.entities.labels)
+    assert not {"w", "y", "z"} & set(graph.entities.labels)
 
 
 @pytest.mark.parametrize(

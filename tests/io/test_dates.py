@@ -306,3 +306,14 @@ def test_bins_are_those_of_the_time_axis(at, end):
     for grain in ("year", "quarter", "month", "week", "day"):
         found = find_times({"train": table}, grain, None, inclusive_end=False).bins["train"]["last"].item()
         assert found == time_bin(label, grain, before=end)
+
+
+@pytest.mark.parametrize("place", [0, 57, 199])
+def test_a_few_dates_in_another_form_are_left_out_and_named(place):
+    labels = [f"{13 + i % 15}/{1 + i % 12}/{1990 + i % 30}" for i in range(200)]
+    labels[place] = "1/20/2009"
+    with pytest.warns(
+        UserWarning, match=rf"row {place + 1} of the table: cannot read '1/20/2009' as the time; this row is"
+    ):
+        graph = read(dated(labels))
+    assert (len(graph.facts), graph.dropped) == (199, {"unreadable time": 1})

@@ -179,6 +179,7 @@ def test_read_recognises_an_export_and_takes_no_options_for_it(tmp_path):
         with pytest.raises(UserError, match=r"g: graph\.json tells how to read .* leave out all other options"):
             read(tmp_path / "g", **option)
     (tmp_path / "g" / GRAPH).write_text("{}")
+    (tmp_path / "g" / "facts.parquet").unlink()
     with pytest.raises(UserError, match=r"g: no train file here"):  # another tool's graph.json
         read(tmp_path / "g")
 

@@ -10,6 +10,7 @@ import lzma
 import sqlite3
 import sys
 import zipfile
+from datetime import datetime
 from types import SimpleNamespace
 
 import duckdb
@@ -17,6 +18,7 @@ import ibis
 import polars as pl
 import pyarrow as pa
 import pytest
+import xlsxwriter
 
 from recollect import UserError, read
 
@@ -217,7 +219,6 @@ def test_a_table_of_ibis_and_a_url_are_read(tmp_path):
 
 def test_sheets_of_excel_are_read(tmp_path):
     pytest.importorskip("fastexcel")
-    xlsxwriter = pytest.importorskip("xlsxwriter")
     book = xlsxwriter.Workbook(str(tmp_path / "a.xlsx"))
     book.add_worksheet("empty")
     for sheet in ("facts", "more"):
@@ -231,6 +232,23 @@ def test_sheets_of_excel_are_read(tmp_path):
     (tmp_path / "a.csv").write_bytes(CSV)
     with pytest.raises(UserError, match=r"has no tables inside; leave out ::x"):
         read(f"{tmp_path}/a.csv::x")
+
+
+def test_dates_and_numbers_of_excel_are_read_as_they_are_shown(tmp_path):
+    pytest.importorskip("fastexcel")
+    book = xlsxwriter.Workbook(str(tmp_path / "a.xlsx"))
+    page, day = book.add_worksheet(), book.add_format({"num_format": "dd.mm.yyyy"})
+    page.write_row(0, 0, ["s", "p", "o", "start", "end"])
+    page.write_row(1, 0, [4741, True, 2.5])
+    page.write_datetime(1, 3, datetime(2014, 3, 5), day)
+    page.write(1, 4, "present")
+    page.write_row(2, 0, [475, "r", "x"])
+    page.write_datetime(2, 3, datetime(2014, 3, 6), day)
+    page.write_datetime(2, 4, datetime(2014, 3, 8), day)
+    book.close()
+    graph = read(tmp_path / "a.xlsx")
+    assert ("4741", "true", "2.5", "2014-03-05") in labelled(graph)
+    assert graph.times.span == "day, 2014-03-05 to 2014-03-07"
 
 
 def sheet(cells: str) -> bytes:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import random
+import sqlite3
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +24,7 @@ import pyarrow.parquet as pq
 from recollect import dataset, write_graph
 from recollect.graph.facts import SPLITS
 
-TEXT_NAMES = ("a.csv", "a.tsv", "a.txt", "a.csv.gz", "a.csv.bz2", "a.json", "a")
+TEXT_NAMES = ("a.csv", "a.tsv", "a.txt", "a.csv.gz", "a.csv.bz2", "a.json", "a.jsonl", "a")
 HEADERS = (
     "",
     "subject,predicate,object,time",
@@ -34,6 +36,7 @@ HEADERS = (
     "\ufeffs,p,o,t",
 )
 DATES = (
+    *("05/03/2014", "16 May 2025", "2014Q3", "1394000000", "41703", "present", "∞", "-9", "2014-##-##"),
     *("2014", "2014-03", "2014-W09", "2014-03-05", "20140305", "2014-03-05T13:30Z", "2014-03-05 13:30:00+02:00"),
     *("0001-01-01", "9999-12-31", "0000", "2014-13-45", "12", "-5", "999999999999999", "9" * 30, "1e9", "", "nan"),
 )
@@ -52,6 +55,9 @@ OPTIONS = (
     *({"static": True}, {"inclusive_end": True}, {"allow_empty": True}),
     *({"grain": grain} for grain in ("year", "month", "week", "day", "hour", "ordinal")),
     {"columns": {"subject": 0, "predicate": 1, "object": 2, "time": 3}},
+    *({"dates": dates} for dates in ("dmy", "mdy", "unix", "excel", "%d/%m/%Y")),
+    {"columns": {"subject": "s", "predicate": "=x", "object": "o"}},
+    {"columns": {"subject": "s", "object": "p+o"}},
     {"columns": {"weight": "weight"}},
     {"columns": {"weight": 4, "value": 5}},
 )
@@ -250,8 +256,62 @@ def packed(draw: random.Random) -> tuple[dict[str, bytes], str]:
 def jsons(draw: random.Random) -> tuple[dict[str, bytes], str]:
     rows = [{"s": "a", "p": "b", "o": draw.choice(CELLS), "t": draw.choice(DATES)} for _ in range(20)]
     text = draw.choice((json.dumps(rows), "\n".join(map(json.dumps, rows)), "[" * 10_000, '{"s":' * 500))
-    name = draw.choice(("a.json", "a.csv", "a.txt", "graph.json"))
+    name = draw.choice(("a.json", "a.jsonl", "a.csv", "a.txt", "graph.json"))
     return {name: mutate(draw, text.encode())}, name
+
+
+def workbook(rows: list[tuple[str, ...]], last: str = "A1") -> bytes:
+    """Return an Excel file of these rows and a cell `last`."""
+    schemas = "http://schemas.openxmlformats.org"
+    office = f"{schemas}/officeDocument/2006/relationships"
+    main = f'xmlns="{schemas}/spreadsheetml/2006/main"'
+    lines = "".join(
+        f'<row r="{n}">'
+        + "".join(f'<c r="{"ABCDEF"[i]}{n}" t="str"><v>{cell}</v></c>' for i, cell in enumerate(row))
+        + "</row>"
+        for n, row in enumerate(rows, 1)
+    )
+
+    def related(kind: str, target: str) -> str:
+        relation = f'<Relationship Id="r1" Type="{office}/{kind}" Target="{target}"/>'
+        return f'<Relationships xmlns="{schemas}/package/2006/relationships">{relation}</Relationships>'
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in {
+            "[Content_Types].xml": "<Types/>",
+            "_rels/.rels": related("officeDocument", "xl/workbook.xml"),
+            "xl/workbook.xml": f'<workbook {main} xmlns:r="{office}"><sheets>'
+            '<sheet name="a" sheetId="1" r:id="r1"/></sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": related("worksheet", "worksheets/sheet1.xml"),
+            "xl/worksheets/sheet1.xml": f'<worksheet {main}><sheetData>{lines}<row><c r="{last}"><v>1</v></c></row>'
+            "</sheetData></worksheet>",
+        }.items():
+            archive.writestr(zipfile.ZipInfo(name), text)
+    return out.getvalue()
+
+
+def workbooks(draw: random.Random) -> tuple[dict[str, bytes], str]:
+    """Return an Excel file: right, mutated, or with a cell far away."""
+    rows = [("s", "p", "o", "date"), *(("a", "b", draw.choice("cde"), f"2014-03-{i + 1:02d}") for i in range(20))]
+    content = workbook(rows, draw.choice(("E1", "E1", "E1", "XFD1048576", "ZZZ999999999", "A1048577")))
+    return {"a.xlsx": draw.choice((content, mutate(draw, content)))}, "a.xlsx"
+
+
+def databases(draw: random.Random) -> tuple[dict[str, bytes], str]:
+    """Return an SQLite or DuckDB file with a table of facts, mutated or not."""
+    name = draw.choice(("a.db", "a.duckdb"))
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / name
+        connection: Any = sqlite3.connect(path) if name == "a.db" else duckdb.connect(str(path))
+        for table in draw.choice((["facts"], ["facts"], ["facts", "others"])):
+            connection.execute(f"CREATE TABLE {table} (s TEXT, p TEXT, o TEXT, t TEXT)")
+            rows = [("a", "b", str(i % 5), draw.choice(("2014-03-05", "2015-01-02"))) for i in range(20)]
+            connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", rows)
+        connection.commit()
+        connection.close()
+        content = path.read_bytes()
+    return {name: draw.choice((content, mutate(draw, content)))}, name
 
 
 def costly(draw: random.Random) -> tuple[dict[str, bytes], str]:
@@ -329,6 +389,8 @@ MAKERS: dict[str, Callable[[random.Random], tuple[dict[str, bytes], str]]] = {
     "mutated Parquet footers": mutated_footers,
     "packed": packed,
     "JSON": jsons,
+    "workbooks": workbooks,
+    "databases": databases,
     "costly": costly,
     "folders of splits": split_folders,
     "mutated exports": mutated_exports,

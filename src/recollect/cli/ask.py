@@ -1,4 +1,4 @@
-"""Ask a saved memory: recall, know, project, evaluate; and the baselines that a memory must beat."""
+"""Ask a saved memory: recall, when, know, forecast, project."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from recollect.cli import options as opt
-from recollect.cli.rendering import check_memory_place, console, print_json, print_line, print_rows, share_progress
+from recollect.cli.rendering import check_memory_place, print_json, print_line, print_rows, share_progress
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
 REASONS = 3  # stored facts that --why names for each answer
-HITS = ("hits@1", "hits@3", "hits@10")
 Why = Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")]
-EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
 
 
 def recall(
@@ -41,6 +38,22 @@ def recall(
     given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
     answers = load(memory).recall(**given, top=top, include=include, explain=REASONS if why else 0)
     print_answers(answers.to_dicts(), as_json)
+
+
+def when(
+    memory: opt.MemoryDir,
+    subject: Annotated[str, typer.Option(help="Label of the subject.")],
+    predicate: Annotated[str, typer.Option(help="Label of the predicate.")],
+    object: Annotated[str, typer.Option(help="Label of the object.")],
+    as_json: opt.Json = False,
+) -> None:
+    """List the intervals in which a fact held: stored ones first, then the likeliest one apart from these.
+
+    Example: `recollect when world.memory --subject "Bran Nethova" --predicate "Ambassador of" --object Kriolstan`
+    """
+    from recollect.memory.memory import load
+
+    print_answers(load(memory).when(subject, predicate, object).to_dicts(), as_json)
 
 
 def know(
@@ -118,88 +131,6 @@ def project(
         print_line(f"{out}: {about['model']}, {len(semantic.graph.split('train')):,} facts as of {about['as_of']}")
 
 
-def evaluate(
-    memory: opt.MemoryDir,
-    split: EvaluatedSplit = "test",
-    slots: Annotated[
-        str | None, typer.Option(help="Some of s, p, o, t, like `so`; by default all that the model has.")
-    ] = None,
-    as_json: opt.Json = False,
-) -> None:
-    """Rank the facts of a split among all candidates of every slot, filtered and raw.
-
-    Example: `recollect evaluate world.memory --split test --slots so`
-    """
-    from recollect.memory.memory import load
-
-    report = load(memory).evaluate(split, slots).to_dict()
-    if as_json:
-        print_json(report)
-        return
-    shown = console()
-    shown.print(metrics_table(report))
-    table = Table("slot", "log loss of σ(θ)", "calibrated", title="Reliability of probabilities")
-    for slot, figures in report["calibration"].items():
-        table.add_row(slot, f"{figures['before']['log_loss']:.4f}", f"{figures['after']['log_loss']:.4f}")
-    shown.print(table)
-
-
-def baseline(
-    data: opt.Data,
-    split: EvaluatedSplit = "test",
-    slots: Annotated[str, typer.Option(help="Some of s, p, o, t, like `so`.")] = "spot",
-    columns: opt.Columns = None,
-    grain: opt.Grain = None,
-    dates: opt.Dates = None,
-    as_json: opt.Json = False,
-) -> None:
-    """Rank without a model: the most frequent answer, the most frequent one near in time, and history.
-
-    Example: `recollect baseline world --split valid`
-    """
-    from recollect.evaluation.baselines import DECAYS, Baseline
-    from recollect.evaluation.metrics import evaluate as evaluate_scorer
-    from recollect.evaluation.ranking import Scorer
-    from recollect.graph.facts import parse_slots
-    from recollect.graph.run_index import RunIndex, index_of
-    from recollect.graph.runs import sampled, stored_in
-    from recollect.graph.seeds import seeded
-    from recollect.history.history import History
-
-    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), None)
-    graph.check_split(split)
-    facts = sampled(graph, split, seeded(0)).true()
-    known = index_of(stored_in(graph, *graph.filter_splits(split)), graph.sizes)
-    if isinstance(known, RunIndex):
-        known = known.around(facts, parse_slots(slots))
-    if not len(facts):
-        raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
-    train = graph.split("train")
-    scorers: dict[str, Scorer] = {name: Baseline(train, graph.sizes, decay=decay) for name, decay in DECAYS.items()}
-    scorers["history"] = History.fit(stored_in(graph, "train"), graph.sizes)
-    rows = []
-    for name, scorer in scorers.items():
-        filtered = evaluate_scorer(scorer, facts, known=known, slots=parse_slots(slots))["filtered"]
-        for slot, figures in filtered.items():
-            rows.append({"baseline": name, "slot": slot, **{key: figures[key] for key in ("mrr", *HITS)}})
-    if as_json:
-        print_json(rows)
-        return
-    table = Table("baseline", "slot", "MRR", "Hits@1", "@3", "@10", title=f"Filtered, {len(facts):,} {split} facts")
-    for row in rows:
-        table.add_row(row["baseline"], row["slot"], *(f"{row[key]:.3f}" for key in ("mrr", *HITS)))
-    console().print(table)
-
-
-def say_period_end(memory: Memory, as_of: str | None) -> None:
-    """Print, on standard error, the time that stands for a period: its last."""
-    from recollect.memory.periods import is_period, parse_period
-
-    times = memory.graph.times
-    if "t" in memory.scorer.slots and is_period(times, as_of):
-        print_line(f"as of {times.label(parse_period(times, as_of or '').last)}, the end of {as_of}", err=True)
-
-
 def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print the answers of a memory; a table rounds scores and probabilities."""
     if not as_json:
@@ -219,12 +150,10 @@ def _reasons(why: list[dict[str, Any]] | None) -> str:
     return "; ".join(f"{fact['share']:.0%} {' · '.join(fact[part] for part in parts)}" for fact in why or [])
 
 
-def metrics_table(report: dict[str, Any]) -> Table:
-    """Return the filtered metrics of every slot, and the raw MRR, as a table."""
-    table = Table("slot", "MRR", "Hits@1", "@3", "@10", "mean rank", "adjusted", "raw MRR")
-    table.title = f"Filtered ranks of {report['facts']:,} {report['split']} facts"
-    for slot, figures in report["filtered"].items():
-        shares = (f"{figures[key]:.3f}" for key in ("mrr", *HITS))
-        adjusted = f"{figures['adjusted_mean_rank_index']:.3f}"
-        table.add_row(slot, *shares, f"{figures['mean_rank']:.1f}", adjusted, f"{report['raw'][slot]['mrr']:.3f}")
-    return table
+def say_period_end(memory: Memory, as_of: str | None) -> None:
+    """Print, on standard error, the time that stands for a period: its last."""
+    from recollect.memory.periods import is_period, parse_period
+
+    times = memory.graph.times
+    if "t" in memory.scorer.slots and is_period(times, as_of):
+        print_line(f"as of {times.label(parse_period(times, as_of or '').last)}, the end of {as_of}", err=True)

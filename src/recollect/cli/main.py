@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, listing, prompt, show, train
+from recollect.cli import ask, listing, measure, prompt, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.errors import DataWarning, UserError
@@ -28,9 +28,10 @@ for command in (
     train.search,
     show.show,
     prompt.ask,
-    ask.evaluate,
-    ask.baseline,
+    measure.evaluate,
+    measure.baseline,
     ask.recall,
+    ask.when,
     ask.know,
     ask.forecast,
     ask.project,

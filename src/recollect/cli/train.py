@@ -15,8 +15,8 @@ from rich.table import Table
 
 from recollect.cli import options as opt
 from recollect.cli.allocator import keep_freed_memory
-from recollect.cli.ask import metrics_table
 from recollect.cli.checkpoints import check_out, checkpoint_of, remove_checkpoints, stored_configs
+from recollect.cli.measure import metrics_table
 from recollect.cli.rendering import check_place, console, print_json, print_line, share_progress
 from recollect.errors import UserError
 

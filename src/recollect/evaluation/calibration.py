@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,9 @@ from recollect.graph.facts import Facts
 MAX_FACTS = 4096  # facts that a fit or a report is computed from; enough for two numbers per slot
 MAX_PREDICTED, PREDICTED_ROWS = 2048, 256  # facts whose predicted candidates are sampled, and facts scored at a time
 BEST_CANDIDATES, OTHER_CANDIDATES = 64, 16  # candidates per query: the likeliest, and random ones for all others
-HOPELESS = -7.0  # logit of a share of one in a thousand
+HOPELESS = -5.0  # logit of a share of 0.7 %
+MOST_COUNTED = 0.5  # share of true candidates up to which unseen ones are counted
+MAX_LOGIT = 40.0  # of a fit that has diverged
 CONTEXT_PENALTY = 1.0  # of c and d, in candidates: weak where a few are true
 MAX_ALL_CANDIDATES = 1024  # slots with more ids are sampled
 
@@ -85,14 +87,23 @@ class Sample:
     truth: Tensor  # bool: whether the candidate is the answer
     weight: Tensor  # number of candidates that it represents
     context: Tensor | None = None  # z of `Calibration`
+    count: Tensor | None = None  # facts that a true candidate stands for, where some are withheld unseen
 
     @classmethod
     def concat(cls, parts: Iterable[Sample]) -> Sample:
-        """Concatenate samples, of which all or none have a context."""
-        columns = zip(*((part.score, part.truth, part.weight, part.context) for part in parts), strict=True)
-        score, truth, weight, context = map(list, columns)
-        joined = None if context[0] is None else torch.cat(context)
-        return cls(torch.cat(score), torch.cat(truth), torch.cat(weight), joined)
+        """Concatenate samples, of which all or none have a context and counts."""
+        parts = list(parts)
+        context = [part.context for part in parts if part.context is not None]
+        count = [part.count for part in parts if part.count is not None]
+        score, truth, weight = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("score", "truth", "weight")
+        )
+        return cls(score, truth, weight, torch.cat(context) if context else None, torch.cat(count) if count else None)
+
+    def __getitem__(self, rows: Tensor) -> Sample:
+        """Return the candidates that a mask (m,) selects."""
+        context, count = (None if each is None else each[rows] for each in (self.context, self.count))
+        return Sample(self.score[rows], self.truth[rows], self.weight[rows], context, count)
 
 
 @torch.no_grad()
@@ -132,13 +143,12 @@ def sample_predicted(
 ) -> Sample:
     """Return the logits among predicted candidates of at most MAX_PREDICTED facts' queries, and whether they are true.
 
-    True are the answers in `facts`; other known answers that are not stored are left out.
+    True is all that is known and not stored.
     """
-    answers = FactIndex(facts, stored.sizes)
     facts = facts.true()
     chosen = facts[torch.randperm(len(facts), generator=generator)[:MAX_PREDICTED]]
     scored = ((part, scorer.score_against(part, slot).cpu()) for part in chosen.split(PREDICTED_ROWS))
-    return sample_scored(scored, slot, answers=answers, stored=stored, known=known, generator=generator)
+    return sample_scored(scored, slot, answers=known, stored=stored, known=known, generator=generator)
 
 
 def sample_scored(
@@ -149,9 +159,13 @@ def sample_scored(
     stored: FactIndex,
     known: FactIndex,
     generator: torch.Generator,
+    unseen: float = 0.0,
 ) -> Sample:
     """Return the same of facts whose candidates are scored already: n facts, (n, N).
 
+    True are the `answers`; other known ones that are not stored are left out. If a graph withholds more facts than the
+    answers show, `unseen` times as many, these are among the false candidates: every answer but the fact that is asked
+    for then counts 1 + unseen times, so that the loss of the fit is that of a full view in expectation.
     Each query contributes its BEST_CANDIDATES candidates and OTHER_CANDIDATES random ones, which are weighted to
     represent all others.
     """
@@ -163,7 +177,9 @@ def sample_scored(
         ids, weight = _choose_candidates(logits.masked_fill(~usable, -torch.inf), generator)
         kept = usable.gather(1, ids) & (weight > 0)
         context = stored_context(is_stored).expand(ids.shape)
-        parts.append(Sample(logits.gather(1, ids)[kept], truth.gather(1, ids)[kept], weight[kept], context[kept]))
+        count = torch.where(ids == part.column(slot)[:, None], 1.0, 1.0 + unseen).double()
+        found = Sample(logits.gather(1, ids), truth.gather(1, ids), weight, context, count)
+        parts.append(found[kept])
     return Sample.concat(parts)
 
 
@@ -195,6 +211,10 @@ def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tup
     negative = torch.where(sample.truth, 0, sample.weight).sum()
     target = torch.where(sample.truth, (positive + 1) / (positive + 2), 1 / (negative + 2))
     weight = sample.weight / sample.weight.sum()
+    if sample.count is not None:
+        counted = torch.where(sample.truth, target * sample.count, target)
+        if (weight * counted).sum() < MOST_COUNTED:  # else so many are true that few can be unseen
+            target = counted
     x, z = sample.score, sample.context
     columns = torch.stack([x] if z is None else [x, z, x * z], dim=1)
     mean, scale = columns.mean(dim=0), columns.std(dim=0, correction=0).clamp(min=1e-12)
@@ -212,17 +232,18 @@ def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tup
     b = (theta[-1] - (slopes * mean).sum()).item()
     if z is None:
         return (slopes[0].item(), b) if slopes[0] > 0 else (0.0, prior.item())
+    if sample.count is not None and not bool((features @ theta).abs().max() < MAX_LOGIT):
+        return fit_platt(replace(sample, count=None), steps=steps)  # counts above 1 have no minimum in separable data
     a, c, d = slopes.tolist()
     return (a, b, c, d) if a + d * z.mean().item() > 0 else (0.0, prior.item(), 0.0, 0.0)
 
 
 def _hopeful(sample: Sample) -> Sample:
     """Return the candidates with a logit above HOPELESS; all if the true ones or the false ones would be lost."""
-    assert sample.context is not None
     kept = sample.score > HOPELESS
     if not bool((sample.truth & kept).any()) or not bool((~sample.truth & kept).any()):
         return sample
-    return Sample(sample.score[kept], sample.truth[kept], sample.weight[kept], sample.context[kept])
+    return sample[kept]
 
 
 def _newton(

@@ -63,6 +63,19 @@ def fact_over_time(table: pl.DataFrame, true_times: set[str], title: str, path: 
     figure.savefig(path)
 
 
+def reliability_diagram(reports: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draw, for every slot, the share of answers that were true against the probability that was said."""
+    figure, axes = _single_axes()
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
+    for (slot, report), colour, marker in zip(reports.items(), COLOURS, MARKERS, strict=False):
+        said, true = ([row[name] for row in report["bins"]] for name in ("predicted", "observed"))
+        label = f"{slot} (error {report['likely_error']:.3f})"
+        axes.plot(said, true, color=colour, marker=marker, label=label)
+    axes.set(title="Reliability", xlabel="probability", ylabel="share that was true", xlim=(0, 1), ylim=(0, 1))
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
 def graph_overview(about: dict[str, Any], path: Path) -> None:
     """Draw what `describe` returns: facts over time, most frequent predicates and entities, lengths of runs."""
     figure = figure_class()(figsize=(10, 6.5), dpi=150, layout="constrained")

@@ -22,7 +22,7 @@ from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts
 from recollect.graph.run_index import index_of
-from recollect.graph.runs import sampled, stored_in
+from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
 from recollect.memory.knowledge import CELL, sample_times
 from recollect.memory.scorer import MemoryScorer, Scored, fit_weights, reciprocal_gain, score_parts
@@ -44,6 +44,7 @@ class HeldOut:
     answers: FactIndex  # the same facts, or all times of their runs
     stored: FactIndex
     known: FactIndex  # both
+    unseen: float = 0.0  # facts that are withheld besides, the test split, for each held-out fact
 
     @classmethod
     def of(cls, graph: EpisodicGraph) -> HeldOut:
@@ -52,7 +53,16 @@ class HeldOut:
         answers, stored, known = (
             index_of(stored_in(graph, *splits), graph.sizes) for splits in (["valid"], ["train"], ["train", "valid"])
         )
-        return cls(valid, answers, stored, known)
+        at_random = len(valid) > 0 and int(valid.t.min()) <= _last_time(graph)
+        unseen = graph.counts.get("test", 0) / max(1, graph.counts.get("valid", 0)) if at_random else 0.0
+        return cls(valid, answers, stored, known, unseen)
+
+
+def _last_time(graph: EpisodicGraph) -> int:
+    """Return the last time of the train split; −1 if it is empty."""
+    found = stored_in(graph, "train")
+    times = found.last if isinstance(found, Runs) else found.t
+    return int(times.max()) if len(times) else -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +107,7 @@ def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
             stored=held_out.stored,
             known=held_out.known,
             generator=generator,
+            unseen=held_out.unseen,
         )
     samples[CELL] = sample_times(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
     return Fold(weights, samples, torch.cat(gains))

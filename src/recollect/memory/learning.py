@@ -33,13 +33,10 @@ from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun, parse_device
 
 REFIT_FACTS = 20_000  # a history of more facts is fitted once, without the few held-out ones, which are then stored too
-
-INTERVAL_TIMES = 4096  # thresholds of predicted intervals are fitted on axes of at most so many times, time by time
+INTERVAL_TIMES = 4096  # thresholds of predicted intervals are fitted, time by time, on axes of at most so many times
 
 Progress = Callable[[float], None]
-ShowINTERVAL_TIMES = 4096  # thresholds of predicted intervals are fitted on axes of at most so many times, time by time
-
-Progress = Callable[[], AbstractContextManager[Progress]]
+ShowProgress = Callable[[], AbstractContextManager[Progress]]
 
 
 def not_shown() -> AbstractContextManager[Progress]:

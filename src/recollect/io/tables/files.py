@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from recollect.errors import UserError, import_extra
+from recollect.io.formats import GRAPH
 from recollect.io.merging import check_memory
 from recollect.io.table import Table
 from recollect.io.tables.columns import WIDTHS, Cells, Given
@@ -38,7 +39,8 @@ def is_address(source: str | Path) -> bool:
 
 def table_files(folder: Path) -> list[Path]:
     """Return the files of a folder that hold tables, sorted by name."""
-    found = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES and path.is_file()]
+    paths = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in SUFFIXES and path.is_file()]
+    found = [path for path in paths if path.name != GRAPH]
     if not found:
         raise UserError(
             f"{folder}: no train file here, nor another table; wanted {_FILES}, or train, valid and test files"
@@ -159,8 +161,7 @@ def open_excel(path: Path, name: str, sheet: str | None) -> Rows:
         if sheet is not None and sheet not in book.sheet_names:
             raise UserError(f"{name}: no sheet {sheet!r}; there are {', '.join(map(repr, book.sheet_names))}")
         for each in [sheet] if sheet is not None else book.sheet_names:
-            opened = book.load_sheet(each)
-            table = pa.table(opened)
+            table = pa.table(book.load_sheet(each, dtypes="string"))
             if table.num_rows:
                 break
         else:

@@ -55,6 +55,8 @@ def _parse(text: str, name: str) -> tuple[list[dict[str, Any]], list[int]]:
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise UserError(f"{name}, line {error.lineno}: not JSON ({error.msg}); wanted a list of records") from error
+    except UserError:
+        raise
     except ValueError as error:  # a number of too many digits
         raise UserError(f"{name}: not readable JSON ({error})") from error
     records, lines = [], []

@@ -12,7 +12,7 @@ import polars as pl
 from recollect.errors import UserError
 from recollect.graph.times import TimeAxis
 from recollect.io.table import TIME_ROLES, Table, first_true, leave_out
-from recollect.io.times.dates import TimeLabels, parse_times
+from recollect.io.times.dates import FEW, TimeLabels, parse_times
 from recollect.io.times.grains import FINENESS, LAST_YEAR, PERIODS, choose_grain
 from recollect.io.times.strays import close_intervals, warn_of_stray_times
 
@@ -115,30 +115,32 @@ def _locate(tables: Mapping[str, Table], row: int) -> str:
 
 
 def _readable(table: Table, parsed: TimeLabels) -> Table:
-    """Leave out rows without a time, with a warning; raise UserError for the first row whose time is no time."""
+    """Leave out rows without a time, or whose time is no time, with a warning; raise UserError if many are so."""
     readable = parsed.frame.select(
         "label", known=pl.col("at").is_not_null() | pl.col("number").is_not_null(), open="open"
     )
-    found = []
-    for role in TIME_ROLES:
-        if role in table.frame.columns:
-            cells = _look_up(table.frame, role, readable)
-            fine = cells["known"].fill_null(False) | cells["open"].fill_null(True)
-            if not fine.all():
-                found.append((first_true(~fine), role))
-    if found:
-        row, role = min(found)
-        label = table.frame[role][row]
-        wanted = "a whole number" if parsed.reading == "ordinal" else "a date"
-        raise UserError(
-            f"{table.where(row + 1)}: cannot read {label!r} as the {role}; wanted {wanted}{parsed.hint(label)}"
-        )
-    if "time" not in table.frame.columns:
-        return table
-    unknown = ~_look_up(table.frame, "time", readable)["known"].fill_null(False)
-    label = (table.frame["time"][first_true(unknown)] or "").strip()
+    roles = [role for role in TIME_ROLES if role in table.frame.columns]
+    cells = {role: _look_up(table.frame, role, readable) for role in roles}
+    bad = {role: ~(each["known"].fill_null(False) | each["open"].fill_null(True)) for role, each in cells.items()}
+    unreadable = pl.DataFrame(bad).select(pl.any_horizontal(pl.all())).to_series()
+    row = first_true(unreadable)
+    role = next((role for role in roles if bad[role][row]), roles[0])
+    label = table.frame[role][row] or ""
+    wanted = "a whole number" if parsed.reading == "ordinal" else "a date"
+    kept = leave_out(
+        table,
+        unreadable,
+        "unreadable time",
+        most=FEW,
+        what=f"cannot read {label!r} as the {role}",
+        advice=f"wanted {wanted}{parsed.hint(label)}",
+    )
+    if "time" not in roles:
+        return kept
+    unknown = ~cells["time"]["known"].fill_null(False).filter(~unreadable)
+    label = (kept.frame["time"][first_true(unknown)] or "").strip()
     what = f"cannot read {label!r} as the time" if label else "cannot read nothing as the time"
-    return leave_out(table, unknown, "no time", most=0.5, what=what, advice="fill it in or drop the row")
+    return leave_out(kept, unknown, "no time", most=0.5, what=what, advice="fill it in or drop the row")
 
 
 def _with_bins(times: pl.DataFrame, grain: str, inclusive_end: bool, coarse: bool) -> pl.DataFrame:

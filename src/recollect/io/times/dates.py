@@ -28,6 +28,7 @@ OPEN = frozenset(
 )  # folded labels of a start or an end that is not known
 _UNKNOWN_NUMBERS = ("-9", "-99", "-999", "-9999", "-99999999", "999912", "99999999")  # in columns of dates
 _UNITS = {"unix": 10**6, "unix-ms": 10**3, "unix-us": 1, "unix-ns": 0}  # microseconds of one
+FEW = 0.02  # of the labels or rows may be unreadable, and are left out with a warning
 MOSTLY = 0.8  # of the cells of a column of dates are dates
 _UNIX_RANGE = (10**8, 42 * 10**8)  # 1973 to 2103, in seconds
 _EXCEL_RANGE = (18264, 54788)  # 1950 to 2049, in days from 1899-12-30
@@ -129,7 +130,7 @@ def parse_times(
 
     `labels` has columns `label`, distinct, and `first`, the row in which it occurs first; `where` says where a row is.
     `dated` says whether all columns are called dates, so that numbers from 18264 to 54788 are taken for Excel's.
-    If no reading fits, the one that fits the longest beginning of the table is taken.
+    If no reading fits, one that fits nearly all labels is taken, or else that of the longest beginning of the table.
     """
     labels = _with_text(labels).with_columns(open=pl.col("text").is_in(OPEN))
     known = labels.filter(~pl.col("open"))
@@ -209,7 +210,11 @@ def _calendar(known: pl.DataFrame, where: Callable[[int], str]) -> tuple[pl.Data
     fitting = [order for order in ORDERS if unread[order].is_empty()]
     if fitting == ["dmy", "mdy"]:
         _refuse_ambiguous(known.with_columns(dmy=parsed["dmy"]["at"], mdy=parsed["mdy"]["at"]), where)
-    best = fitting[0] if fitting else max(ORDERS, key=lambda order: int(unread[order].to_numpy().min()))
+    if fitting:
+        return parsed[fitting[0]], fitting[0]
+    best = min(ORDERS, key=lambda order: len(unread[order]))
+    if len(unread[best]) > FEW * known.height:
+        best = max(ORDERS, key=lambda order: int(unread[order].to_numpy().min()))
     return parsed[best], best
 
 

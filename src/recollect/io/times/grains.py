@@ -7,7 +7,7 @@ import polars as pl
 from recollect.graph.times import GRAINS
 
 COARSE_SHARE = 0.1  # of the starts and ends: so many may be coarser than the grain
-NOT_MIDNIGHT = 0.02  # of the times of day: so few are not midnight where days are meant
+FEW_HOURS = {True: 0.02, False: 0.1}  # of the points, or of the starts and ends, are not midnight where days are meant
 ENOUGH_DATES = 3  # distinct ones from which a coarser grain is inferred
 LAST_YEAR = 9999  # what tables write for an open end
 FINENESS = {grain: i for i, grain in enumerate(GRAINS)}
@@ -21,7 +21,7 @@ def choose_grain(times: pl.DataFrame, is_point: bool, inclusive_end: bool) -> tu
         return "day", None
     if known["number"].is_not_null().any():
         return "ordinal", None
-    known, note = _days_at_midnight(known)
+    known, note = _days_at_midnight(known, FEW_HOURS[is_point])
     counts = known.group_by("grain").agg(pl.col("starts", "ends").sum(), example=pl.col("label").first())
     own = sorted(counts.iter_rows(named=True), key=lambda row: FINENESS[row["grain"]])
     if len(own) > 1:
@@ -37,13 +37,13 @@ def choose_grain(times: pl.DataFrame, is_point: bool, inclusive_end: bool) -> tu
     return grain, None
 
 
-def _days_at_midnight(known: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
-    """Take times for days if nearly all of them are midnight; return a sentence if some are not."""
+def _days_at_midnight(known: pl.DataFrame, few: float) -> tuple[pl.DataFrame, str | None]:
+    """Take times for days if at most a share `few` of them is not midnight; return a sentence if some are not."""
     is_hour = pl.col("grain") == "hour"
     other = is_hour & (pl.col("at") != pl.col("at").dt.truncate("1d"))
     uses = pl.col("starts") + pl.col("ends")
     hours, others = known.select(uses.filter(is_hour).sum(), other=uses.filter(other).sum()).row(0)
-    if others > NOT_MIDNIGHT * hours:
+    if others > few * hours:
         return known, None
     example = known.filter(other)["label"]
     note = (
