@@ -13,6 +13,7 @@ import typer
 from benchmarks import accuracy as accuracy_race
 from benchmarks import compare as comparison
 from benchmarks import events as event_reading
+from benchmarks import shared_host as shared_hosts
 from benchmarks.bounds import Machine
 from benchmarks.cases import PARTS, all_cases, select_cases
 from benchmarks.intervals import measure_intervals
@@ -22,7 +23,7 @@ from benchmarks.pykeen_contests import find_pykeen
 from benchmarks.report import format_record, tables
 from recollect import UserError
 from recollect.cli.allocator import keep_freed_memory
-from recollect.cli.rendering import print_rows
+from recollect.cli.rendering import format_value, print_rows
 from recollect.io.plots import check_figure
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
@@ -159,6 +160,25 @@ def accuracy(
         _print_json({"goal": goal, "contenders": results})
     else:
         typer.echo("\n".join(accuracy_race.format_results(results)))
+
+
+@app.command("shared-host")
+def shared_host(
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Rounds; every case runs quietly and next to busy processes.")
+    ] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure recall, know and an epoch next to two busy processes, as a command and as a library.
+
+    Example: `python -m benchmarks shared-host --quick`
+    """
+    records = shared_hosts.measure(repeats, quick=quick)
+    if as_json:
+        _print_json(records)
+        return
+    print_rows([{name: format_value(value) for name, value in record.items()} for record in records], as_json=False)
 
 
 def _print_json(value: Any) -> None:

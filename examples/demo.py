@@ -62,6 +62,7 @@ def demo(
     questions = list(ask_questions(memory, seed=seed))
     print_questions(questions)
     print_then(memory)
+    print_next(memory)
     report = memory.evaluate("test").to_dict()
     shown.print()
     shown.print(metrics_table(report))
@@ -119,7 +120,8 @@ def print_questions(questions: list[Question]) -> None:
     shown = console()
     for question in questions:
         shown.print(f"\n[bold]{question.word}[/]  {plain(question.text)}")
-        for label, _, probability, status, why in question.answers.rows():
+        for row in question.answers.rows(named=True):
+            label, probability, status, why = next(iter(row.values())), row["probability"], row["status"], row["why"]
             mark = "[green]✓ true[/]" if label in question.truth else ""
             line = f"   {probability:6.1%}  {status:9}  {plain(label)}  {mark}  [dim]{plain(reason(why))}[/]"
             shown.print(line.rstrip(), highlight=False, soft_wrap=True)
@@ -142,6 +144,15 @@ def print_then(memory: Memory) -> None:
     rows = found.filter(status="stored").head(3).rows() + found.filter(status="predicted").head(2).rows()
     for person, _, country, _, probability, status in rows:
         shown.print(f"   {probability:6.1%}  {status:9}  {plain(person)} of {plain(country)}", highlight=False)
+
+
+def print_next(memory: Memory) -> None:
+    """Print who is likely to be president in the month after the record ends."""
+    found = memory.forecast(predicate="President of", horizon=1, top=3)
+    shown = console()
+    shown.print(f"\n[bold]Next[/]  President of, {found['time'][0]}")
+    for person, _, country, _, probability in found.rows():
+        shown.print(f"   {probability:6.1%}  {plain(person)} of {plain(country)}", highlight=False)
 
 
 def true_labels(memory: Memory, fact: Facts, slot: str) -> set[str]:
@@ -233,7 +244,8 @@ def question_table(questions: list[Question]) -> list[str]:
     ]
     for question in questions:
         recalled = []
-        for label, _, probability, _, _ in question.answers.rows():
+        labels, probabilities = question.answers.to_series(), question.answers["probability"]
+        for label, probability in zip(labels, probabilities, strict=True):
             recalled.append(f"{label} ({probability:.2f}{' ✓' if label in question.truth else ''})")
         truth = sorted(question.truth)
         more = f" and {len(truth) - 4} more" if len(truth) > 4 else ""

@@ -7,6 +7,7 @@ import sys
 
 import typer.main
 
+import net
 from recollect.cli.main import app
 
 HEAVY = ("torch", "polars", "numba", "numpy", "pandas", "pyarrow", "matplotlib", "optuna")
@@ -41,9 +42,28 @@ def leaf_commands() -> dict[str, typer.core.TyperCommand]:
     return found
 
 
+def examples(page: str) -> list[str]:
+    """Return the commands that a help page shows, without the comments after them."""
+    return [line.strip().split("   ")[0] for line in page.splitlines() if line.strip().startswith("recollect ")]
+
+
+def test_every_help_fits_a_screen_of_80_columns(monkeypatch):
+    monkeypatch.setattr(net, "HELP_COLUMNS", 80)
+    for words in net.commands():
+        lines = net.run_command(*words, "--help")[1].strip("\n").splitlines()
+        assert len(lines) <= 42, words
+        assert max(map(len, lines)) <= 90, words  # examples are not wrapped
+
+
+def test_the_commonest_commands_show_three_uses():
+    for name in ("train", "recall", "know", "evaluate", "data show", "data export"):
+        assert len(examples(leaf_commands()[name].help)) == 3, name
+
+
 def test_every_command_has_help_with_an_example():
     for name, command in leaf_commands().items():
-        assert "Example: `recollect " in command.help, name
+        assert examples(command.help), name
+        assert "Next: " in command.help, name
         for parameter in command.params:
             assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 

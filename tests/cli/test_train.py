@@ -258,7 +258,7 @@ def test_triples_without_time_are_read_by_grain_none(run, tmp_path):
 def test_a_search_continues_and_says_how_to_train_with_what_it_found(run, facts_csv, tmp_path):
     out = tmp_path / "study"
     words = ["search", facts_csv, "--model", "distmult", "--dim", 3, "--epochs", 1, "--set", "validate_every=1"]
-    code, text, error = run(*words, "--budget", 0.05, "--out", out)
+    code, text, error = run(*words, "--budget", 0.1, "--out", out)
     assert code == 0, error
     command = re.search("learn with it: (recollect train .*)", text)
     code, _, error = run(*shlex.split(command[1])[1:], "--out", tmp_path / "m")

@@ -131,6 +131,20 @@ def test_reasons_are_stored_facts_of_the_pair_whose_shares_add_up(history):
             assert {fact["subject"], fact["object"]} == {answer["subject"], answer["object"]}
 
 
+def test_the_share_of_the_models_in_a_lead_and_that_of_history_make_one(memory, history):
+    scorer, graph = memory.scorer, memory.graph
+    asked = graph.split("test")[:3]
+    found = memory.recall_many(graph.table(asked).drop("object"), top=4, explain=1).filter(status="predicted")
+    for answer in found.filter(pl.col("model_share").is_not_null()).rows(named=True):
+        fact, own = asked[answer["query"] : answer["query"] + 1], graph.entities.index(answer["object"])
+        a, b = scorer.weights["o"]
+        parts = [a * scorer.models[0].score_against(fact, "o")[0], b * scorer.history.score_against(fact, "o")[0]]
+        by_model, by_history = ((part[own] - part.mean()).item() for part in parts)
+        assert answer["model_share"] == pytest.approx(by_model / (by_model + by_history), abs=1e-3)
+    assert found["model_share"].null_count() < found.height
+    assert "model_share" not in history.recall_many(questions(history, "test", 3), explain=1).columns
+
+
 def test_the_reason_for_a_planted_answer_is_the_planted_fact(tmp_path):
     rows = [(f"a{i}", "visits", f"b{i}", i) for i in range(12)] + [(f"b{i}", "hosts", f"a{i}", i) for i in range(13)]
     memory = Memory.learn(read(pl.DataFrame(rows, schema=list("spot"), orient="row")), model="history")

@@ -29,9 +29,13 @@ def recall(
     why: Why = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Recall the one part that is left out of a fact: stored answers first, then predicted ones.
+    """Recall the one part that is left out of a fact. Stored answers come first, then predicted ones.
 
-    Example: `recollect recall world.memory --predicate "President of" --object Reathland --time 2004-05`
+    \b
+    recollect recall world.memory --predicate Visits --object Reathland --time 2004
+    recollect recall world.memory --subject Reathland --predicate Sanctions --time 2004
+    recollect recall world.memory --predicate Visits --object Reathland --time 2004-05 --why
+    Next: recollect know world.memory
     """
     from recollect.memory.memory import load
 
@@ -47,9 +51,11 @@ def when(
     object: Annotated[str, typer.Option(help="Label of the object.")],
     as_json: opt.Json = False,
 ) -> None:
-    """List the intervals in which a fact held: stored ones first, then the likeliest one apart from these.
+    """List the intervals in which a fact held. Stored ones come first, then the likeliest one apart from these.
 
-    Example: `recollect when world.memory --subject "Bran Nethova" --predicate "Ambassador of" --object Kriolstan`
+    \b
+    recollect when world.memory --subject Reathland --predicate Sanctions --object Felmark
+    Next: recollect ask world.memory
     """
     from recollect.memory.memory import load
 
@@ -66,9 +72,13 @@ def know(
     include: opt.Include = "all",
     as_json: opt.Json = False,
 ) -> None:
-    """List what holds now, or held as of a time: stored facts first, then what is likely though it was never stored.
+    """List what holds now, or held as of a time. Stored facts come first, then what is likely though never stored.
 
-    Example: `recollect know world.memory --predicate "President of" --as-of 2004-05`
+    \b
+    recollect know world.memory --predicate "President of" --as-of 2004-05
+    recollect know world.memory --object Reathland
+    recollect know world.memory --as-of 2004 --include stored
+    Next: recollect ask world.memory
     """
     from recollect.memory.memory import load
 
@@ -94,7 +104,9 @@ def forecast(
 ) -> None:
     """List the likeliest facts in each of the next steps, by what is stored.
 
-    Example: `recollect forecast world.memory --predicate "President of" --horizon 3 --top 5`
+    \b
+    recollect forecast world.memory --predicate "President of" --horizon 3 --top 5
+    Next: recollect evaluate world.memory
     """
     from recollect.memory.memory import load
 
@@ -110,9 +122,11 @@ def project(
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Save what holds as of a time as a semantic memory, which recall, know and evaluate read like any other.
+    """Save what holds as of a time as a semantic memory. Recall, know and evaluate read it like any other.
 
-    Example: `recollect project world.memory --as-of 2004-05 --out then.memory`
+    \b
+    recollect project world.memory --as-of 2004-05 --out then.memory
+    Next: recollect show then.memory
     """
     from recollect.memory.memory import load
 
@@ -138,10 +152,15 @@ def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
             row
             | ({"score": "" if row["score"] is None else f"{row['score']:.3f}"} if "score" in row else {})
             | {"probability": f"{row['probability']:.3f}"}
+            | ({"model_share": _percent(row["model_share"])} if "model_share" in row else {})
             | ({"why": _reasons(row["why"])} if "why" in row else {})
             for row in rows
         ]
     print_rows(rows, as_json)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _reasons(why: list[dict[str, Any]] | None) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from recollect.io.datasets.registry import Dataset
     from recollect.io.events import EventRecipe
 
-app = typer.Typer(help="Named datasets, files of facts, raw events.", no_args_is_help=True)
+app = typer.Typer(help="Named datasets, files of facts, raw events.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
@@ -34,7 +34,9 @@ def data_list(as_json: opt.Json = False) -> None:
 
     Every one has the views NAME/rare, NAME/starts, NAME/ends and NAME/current.
 
-    Example: `recollect data list`
+    \b
+    recollect data list
+    Next: recollect data show world
     """
     from recollect.io.datasets import DATASETS
 
@@ -67,7 +69,11 @@ def data_show(
 ) -> None:
     """Show sizes, density, the busiest entities and predicates, facts over time and how long facts last.
 
-    Example: `recollect data show world --figure world.png`
+    \b
+    recollect data show world
+    recollect data show world/starts
+    recollect data show world --figure world.png
+    Next: recollect train world
     """
     from recollect.graph.describe import describe
     from recollect.io.plots import check_figure, graph_overview
@@ -117,7 +123,9 @@ def data_fetch(
 ) -> None:
     """Download the files of datasets into the cache, unless they are there; an interrupted download continues.
 
-    Example: `recollect data fetch icews14 wikidata12k`
+    \b
+    recollect data fetch icews14 wikidata12k
+    Next: recollect train icews14
     """
     from recollect.io.datasets import find_dataset
 
@@ -148,7 +156,9 @@ def data_build(
 ) -> None:
     """Build a graph from raw ICEWS or GDELT event files and report the rows kept, merged and dropped by reason.
 
-    Example: `recollect data build 'events/*.export.CSV.zip' --grain month --out gdelt.graph`
+    \b
+    recollect data build 'events/*.export.CSV.zip' --grain month --out gdelt.graph
+    Next: recollect train gdelt.graph
     """
     from recollect.io.events import EventRecipe
 
@@ -226,7 +236,11 @@ def data_export(
 ) -> None:
     """Write a graph for other tools; `recollect train` and `recollect data show` read it back.
 
-    Example: `recollect data export world --format nquads --out world.rdf`
+    \b
+    recollect data export world --out world.graph
+    recollect data export world --format nquads --out world.rdf
+    recollect data export world --format ids --entities 20 --out small
+    Next: recollect data show world.graph
     """
     from recollect.graph.episodes import most_frequent
     from recollect.io.exchange import check_format, write_graph
@@ -249,7 +263,9 @@ def data_export(
 def data_formats(as_json: opt.Json = False) -> None:
     """List the formats of `recollect data export`, and whether they keep the values and weights of facts.
 
-    Example: `recollect data formats`
+    \b
+    recollect data formats
+    Next: recollect data export world --out world.graph
     """
     from recollect.io.exchange import FORMATS
 

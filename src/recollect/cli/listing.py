@@ -10,13 +10,17 @@ import typer
 from recollect.cli import options as opt
 from recollect.cli.rendering import print_rows
 
-recipes_app = typer.Typer(help="How models are trained: named recipes and their settings.", no_args_is_help=True)
+recipes_app = typer.Typer(
+    help="How models are trained: named recipes and their settings.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def models(as_json: opt.Json = False) -> None:
     """List the models with their equations.
 
-    Example: `recollect models`
+    \b
+    recollect models
+    Next: recollect train world --model cont
     """
     from recollect.models.config import FORMS
     from recollect.models.zoo import MODELS
@@ -36,7 +40,9 @@ def models(as_json: opt.Json = False) -> None:
 def recipes_list(as_json: opt.Json = False) -> None:
     """List the recipes with their loss, optimizer and number of epochs.
 
-    Example: `recollect recipes list`
+    \b
+    recollect recipes list
+    Next: recollect recipes show modern
     """
     from recollect.training.recipe import RECIPES
 
@@ -57,7 +63,9 @@ def recipes_show(
 ) -> None:
     """List every setting that `recollect train --set NAME=VALUE` takes, with its value in a recipe.
 
-    Example: `recollect recipes show modern --model cont`
+    \b
+    recollect recipes show modern --model cont
+    Next: recollect train world --set dropout=0.1
     """
     from recollect.models.zoo import parse_model
     from recollect.training.recipe import Recipe, parse_recipe

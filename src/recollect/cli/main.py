@@ -15,12 +15,12 @@ import recollect
 from recollect.cli import ask, listing, measure, prompt, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
+from recollect.cli.threads import sleep_while_waiting, use_threads
 from recollect.errors import DataWarning, UserError
 
 app = typer.Typer(
-    help="Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # help as plain text: half as long as in boxes
     pretty_exceptions_enable=False,
 )
 for command in (
@@ -54,12 +54,24 @@ def program(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=print_version)
     ] = False,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="Threads of a command, before its name; by default one per core.")
+    ] = None,
 ) -> None:
-    """Memory for knowledge graphs that change: learn facts (subject, predicate, object, time), recall any part."""
+    """Memory for knowledge graphs that change: learn facts, recall any part of them.
+
+    \b
+    recollect data show events.csv                what a file of facts has
+    recollect train events.csv                    learn it: writes events.memory
+    recollect ask events.memory                   ask it
+    Next: recollect train --help
+    """
+    use_threads(threads)
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
+    sleep_while_waiting()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may lack the characters of a label

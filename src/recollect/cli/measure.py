@@ -31,7 +31,11 @@ def evaluate(
 
     Where the split is later than all stored facts, each fact is asked for with everything before its time stored.
 
-    Example: `recollect evaluate world.memory --split test --slots so`
+    \b
+    recollect evaluate world.memory
+    recollect evaluate world.memory --split valid
+    recollect evaluate world.memory --split test --slots so
+    Next: recollect baseline world
     """
     from recollect.memory.memory import load
 
@@ -63,9 +67,13 @@ def baseline(
     dates: opt.Dates = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Rank without a model: the most frequent answer, the most frequent one near in time, and history.
+    """Rank without a model. The most frequent answer, the most frequent one near in time, and history.
 
-    Example: `recollect baseline world --split valid`
+    \b
+    recollect baseline world
+    recollect baseline world --split valid
+    recollect baseline world --slots so --json
+    Next: recollect train world
     """
     from recollect.evaluation.baselines import DECAYS, Baseline
     from recollect.evaluation.metrics import evaluate as evaluate_scorer

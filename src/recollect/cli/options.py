@@ -28,23 +28,19 @@ Data = Annotated[
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(
-        help="Columns of the file: subject=NAME,… or their positions; predicate==TEXT is one text for all rows."
-    ),
+    typer.Option(help="subject=NAME or position,…; predicate==TEXT for all rows."),
 ]
 Grain = Annotated[
     str | None,
-    typer.Option(help="Time grain: year, quarter, month, week, day, hour, ordinal; none reads triples without time."),
+    typer.Option(help="year, quarter, month, week, day, hour, ordinal."),
 ]
 Dates = Annotated[
     str | None,
-    typer.Option(
-        help="How dates are written, if that is unclear: dmy, mdy, ymd, unix, excel or a format like %d/%m/%y."
-    ),
+    typer.Option(help="dmy, mdy, ymd, unix, excel or like %d/%m/%y."),
 ]
 InclusiveEnd = Annotated[bool, typer.Option("--inclusive-end", help="Facts still hold at their end time.")]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Keep empty cells as labels.")]
-Split = Annotated[str | None, typer.Option(help="Withhold facts: random, time or none; by default as DATA is split.")]
+Split = Annotated[str | None, typer.Option(help="random, time or none; by default that of DATA.")]
 
 MemoryDir = Annotated[Path, typer.Argument(help="A saved memory.", metavar="DIR")]
 Subject = Annotated[str | None, typer.Option(help="Label of the subject.")]
@@ -57,30 +53,26 @@ Include = Annotated[str, typer.Option(help="all, stored or predicted answers.")]
 
 Model = Annotated[
     str,
-    typer.Option(
-        help="auto chooses from the data; history is not trained; cont+complex adds up two; see `recollect models`."
-    ),
+    typer.Option(help="auto, history, cont+complex, … (recollect models)."),
 ]
-Dim = Annotated[int | None, typer.Option(help="Embedding size; chosen from the data if left out.")]
-PredicateDim = Annotated[int | None, typer.Option(help="Embedding size of predicates, if the model allows another.")]
-Form = Annotated[str, typer.Option(help="episodic (s p o t) or semantic (s p o).")]
-Static = Annotated[
-    bool | None, typer.Option("--static/--no-static", help="Add the semantic equation to the episodic one.")
-]
+Dim = Annotated[int | None, typer.Option(help="Embedding size; by default from the data.")]
+PredicateDim = Annotated[int | None, typer.Option(help="Embedding size of predicates, if it differs.")]
+Form = Annotated[str, typer.Option(help="episodic or semantic (without time).")]
+Static = Annotated[bool | None, typer.Option("--static/--no-static", help="Add the semantic equation to it.")]
 Reciprocal = Annotated[
     bool | None,
     typer.Option(
         "--reciprocal/--no-reciprocal",
-        help="Train inverse predicates and predict subjects as objects of the inverse.",
+        help="Train inverse predicates as well.",
     ),
 ]
-RecipeName = Annotated[str, typer.Option(help="How to train: modern, paper or a .json file that a search wrote.")]
+RecipeName = Annotated[str, typer.Option(help="modern, paper or a file of a search.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Change a setting of the recipe; repeatable. `recollect recipes show modern` lists them.",
+        help="A setting (recollect recipes show); repeatable.",
     ),
 ]
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs at most.")]

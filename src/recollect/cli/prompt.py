@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
 PROMPT = "? "
+HIDDEN = ("score", "probability", "status", "model_share", "why")  # columns that are no labels
 REASONS = 3  # stored facts that `why` names for each answer
 HELP = """\
 who PREDICATE OBJECT TIME        who leads France 1950
@@ -40,11 +41,13 @@ def ask(
     top: opt.Top = 10,
     as_json: opt.Json = False,
 ) -> None:
-    """Ask question after question at a prompt that completes labels; `help` there shows how to ask.
+    """Ask question after question at a prompt. Tab completes labels, `help` shows how to ask.
 
     Lines from a pipe are answered too.
 
-    Example: `recollect ask world.memory`
+    \b
+    recollect ask world.memory
+    Next: recollect show world.memory
     """
     from recollect.memory.memory import load
 
@@ -158,7 +161,7 @@ def print_found(rows: list[dict[str, Any]]) -> None:
     """Print answers in lines: stored or the probability, the labels, and the reasons below them."""
     if not rows:
         print_line("no answers")
-    columns = [name for name in (rows[0] if rows else ()) if name not in ("score", "probability", "status", "why")]
+    columns = [name for name in (rows[0] if rows else ()) if name not in HIDDEN]
     width = {name: max(len(escape_controls(row[name])) for row in rows) for name in columns}
     for row in rows:
         sure = "stored" if row["status"] == "stored" else f"{row['probability']:.1%}"

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 
 def show(memory: opt.MemoryDir, as_json: opt.Json = False) -> None:
-    """Show what a memory is: its facts and times, what answers, how it was trained, its size, and what to do next.
+    """Show what a memory is, how it was trained, and what to do next.
 
-    Example: `recollect show world.memory`
+    \b
+    recollect show world.memory
+    Next: recollect ask world.memory
     """
     from recollect.memory.memory import load
 

@@ -35,9 +35,7 @@ LEAKING_LENGTH = 1.5  # mean length of runs, in times, from which a random split
 
 def train(
     data: opt.Data,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the memory; by default the name of DATA with .memory.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the memory; by default NAME.memory.")] = None,
     model: opt.Model = "auto",
     dim: opt.Dim = None,
     predicate_dim: opt.PredicateDim = None,
@@ -60,10 +58,12 @@ def train(
 ) -> None:
     """Learn a graph and save the memory. After Ctrl-C, the same command with --resume continues the run.
 
-    A graph without splits is learned whole; --evaluate, or --split random or time, withholds a fifth of it and prints
-    how well that is recalled.
-
-    Example: `recollect train world --model cont --dim 16 --epochs 2`
+    \b
+    recollect train events.csv                      learns all facts; writes events.memory
+    recollect train events.csv --evaluate           withholds some and measures on them
+    recollect train icews14 --model cont --dim 20
+    recollect train events.csv --resume             after Ctrl-C
+    Next: recollect ask events.memory
     """
     from recollect.io.atomic import locked
     from recollect.memory.learning import Learning
@@ -287,11 +287,11 @@ def search(
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
-    """Search the settings of a recipe on the validation split, never the test split. Ctrl-C keeps the study.
+    """Search the settings of a recipe on the validation split. Test facts are never read; Ctrl-C keeps the study.
 
-    A graph without splits is split at random.
-
-    Example: `recollect search world --model distmult --dim 8 --epochs 2 --budget 0.2`
+    \b
+    recollect search world --model distmult --dim 8 --epochs 2 --budget 0.2
+    Next: the recollect train that it prints
     """
     from recollect.io.plots import figure_class
     from recollect.training.search import FOUND, Search, find_optuna

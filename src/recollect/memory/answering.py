@@ -26,7 +26,7 @@ from recollect.memory.answers import (
     check_include,
     own_answers,
 )
-from recollect.memory.explanations import explanations, with_explanations
+from recollect.memory.explanations import explanations, model_shares, with_explanations
 from recollect.memory.forecast_table import forecast_table
 from recollect.memory.forecasts import Forecaster
 from recollect.memory.intervals import INSTANTS, when_table
@@ -80,6 +80,7 @@ class Answering:
         predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted". A time
         after the last stored one is answered by what was stored before, less surely the farther ahead it is.
         With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
+        Of a memory with models, `model_share` says how much of the answer's lead over the mean candidate is theirs.
 
         A time coarser than the grain ("2014-12" of days) or a range ("1914..1918") asks about the whole period. Stored
         is then what holds at any time of it. The column `time` is the last such time, or the likeliest one of a
@@ -103,6 +104,7 @@ class Answering:
         table, periods = take_periods(self.graph.times, questions)
         facts, is_open = parse_questions(self.graph, self.scorer.slots, table)
         parts, reasons = [NO_ANSWERS], []
+        shares: list[float | None] = []
         for slot in self.scorer.slots:
             for rows, period in question_groups(is_open[:, SLOTS.index(slot)], periods):
                 asked = self.scorer.normalize(facts[rows])
@@ -110,10 +112,14 @@ class Answering:
                     parts.append(replace(found, query=places[found.query]))
                     if explain:
                         reasons += explanations(source, self.graph, found, slot, explain)
+                        is_present = period is None and source is self.scorer.history
+                        shares += model_shares(self.scorer, found, slot) if is_present else [None] * len(found.query)
         answers = Answers.concat(parts)
         labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
         filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
-        return with_explanations(filled, reasons, torch.cat([part.query for part in parts])) if explain else filled
+        if not explain:
+            return filled
+        return with_explanations(filled, reasons, shares, torch.cat([part.query for part in parts]))
 
     def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.

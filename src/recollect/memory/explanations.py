@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
+import torch
 from torch import Tensor
 
 from recollect.errors import UserError
@@ -13,6 +14,7 @@ from recollect.history.evidence import Evidence
 from recollect.history.history import History
 from recollect.memory.answers import Answers
 from recollect.memory.forecasts import Forecaster
+from recollect.memory.scorer import UNFITTED, MemoryScorer
 
 WHY = pl.List(pl.Struct({**dict.fromkeys(SLOT_NAMES.values(), pl.String), "share": pl.Float64}))
 Reasons = list[dict[str, Any]]
@@ -43,7 +45,36 @@ def reasons(graph: EpisodicGraph, evidence: Evidence, count: int) -> Reasons:
     return [fact | {"share": share} for fact, share in zip(facts, shares, strict=True)]
 
 
-def with_explanations(table: pl.DataFrame, reasons: list[Reasons | None], query: Tensor) -> pl.DataFrame:
-    """Return a table of answers, in the order of their questions, with the reasons of answers to `query` (m,)."""
+@torch.no_grad()
+def model_shares(scorer: MemoryScorer, answers: Answers, slot: str) -> list[float | None]:
+    """Return the share of each predicted answer's lead that the models give, the history giving the rest; None if none.
+
+    The lead is the score less the mean score of all candidates. A share below 0 or above 1 says that one part speaks
+    against the answer.
+    """
+    if scorer.history is None or not scorer.models:
+        return [None] * len(answers.facts)
+    queries, rows = answers.query.unique(return_inverse=True)
+    first = torch.full_like(queries, len(rows)).scatter_reduce_(0, rows, torch.arange(len(rows)), "amin")
+    asked, own = answers.facts[first], answers.facts.column(slot)
+    total = scorer.score_against(asked, slot).double()
+    weight = scorer.weights.get(slot, UNFITTED)[-1]
+    by_history = weight * scorer.history.score_against(asked, slot).double()
+    lead, given = ((each[rows, own] - each.mean(dim=1)[rows]).tolist() for each in (total, by_history))
+    return [
+        None if is_stored or whole <= 0 else 1 - part / whole
+        for whole, part, is_stored in zip(lead, given, answers.stored.tolist(), strict=True)
+    ]
+
+
+def with_explanations(
+    table: pl.DataFrame, reasons: list[Reasons | None], shares: list[float | None], query: Tensor
+) -> pl.DataFrame:
+    """Return a table of answers, in the order of their questions, with the reasons of answers to `query` (m,).
+
+    The column `model_share` is there if models have a share.
+    """
     order = query.argsort(stable=True).tolist()
-    return table.with_columns(pl.Series("why", [reasons[row] for row in order], dtype=WHY))
+    why = pl.Series("why", [reasons[row] for row in order], dtype=WHY)
+    share = pl.Series("model_share", [shares[row] for row in order], dtype=pl.Float64)
+    return table.with_columns(why) if share.null_count() == len(share) else table.with_columns(share, why)
