@@ -12,7 +12,7 @@ import typer
 from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.measure import metrics_table
 from recollect.cli.rendering import check_place, console, plain
-from recollect.cli.train import choose_configs, show_progress
+from recollect.cli.train import choose_config, show_progress
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def start_run(seed: int = 0) -> TrainingRun:
 
     graph = dataset("world", seed=seed)
     recipe = replace(RECIPES["modern"], **SETTINGS)
-    (config,), _ = choose_configs(graph, recipe, {"model": "cont", "static": True})
+    config = choose_config(graph, recipe, {})
     return TrainingRun(graph, config, recipe=recipe, seed=seed)
 
 

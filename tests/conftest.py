@@ -83,7 +83,9 @@ def trained_memory(facts_csv, tmp_path_factory) -> Path:
     """The memory of `facts_csv`, trained by the command line; tests must not change it."""
     out = tmp_path_factory.mktemp("memory") / "m"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["recollect", "train", str(facts_csv), *SMALL, "--out", str(out)])
+        patch.setattr(
+            sys, "argv", ["recollect", "train", str(facts_csv), *SMALL, "--split", "random", "--out", str(out)]
+        )
         with pytest.raises(SystemExit) as stopped:
             main()
     assert not stopped.value.code

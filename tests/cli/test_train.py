@@ -20,18 +20,53 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*"))
 
 
-def test_without_options_the_model_is_chosen_and_named_and_the_memory_is_next_to_you(
-    run, facts_csv, tmp_path, monkeypatch
-):
+def test_without_options_a_small_file_is_learned_whole_by_history(run, facts_csv, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, error = run("train", facts_csv, "--epochs", 2, "--json")
+    code, out, error = run("train", facts_csv, "--json")
     assert code == 0, error
     summary = json.loads(out)
     assert summary["out"] == "facts.memory"
-    assert summary["chosen"] == "" or f"chosen: {summary['chosen']}\n" in error
+    assert summary["chosen"].startswith("history: 248 facts are few; from 2,000 on, a model is tried too")
+    assert f"chosen: {summary['chosen']}\n" in error
     memory = load("facts.memory")
+    assert (memory.models, dict(memory.graph.counts)) == ((), {"train": summary["facts"]})
+
+
+def test_a_named_model_is_trained_on_all_facts_after_its_epochs_were_chosen(run, facts_csv, tmp_path):
+    code, out, error = run("train", facts_csv, *SMALL, "--out", tmp_path / "m", "--json")
+    assert code == 0, error
+    summary, memory = json.loads(out), load(tmp_path / "m")
     assert memory.model.config.to_dict() == summary["config"]
-    assert memory.about["recipe"]["loss"] == "one-vs-all"
+    assert list(memory.graph.splits) == ["train"]
+    assert summary["epochs"] == summary["best_epoch"] <= 3
+    assert summary["valid_mrr"] > 0
+
+
+@pytest.mark.parametrize("words", [["--evaluate"], ["--split", "random"], ["--split", "time"]])
+def test_a_split_is_asked_for_and_evaluated(run, facts_csv, tmp_path, words):
+    code, out, error = run("train", facts_csv, *words, "--out", tmp_path / "m")
+    assert code == 0, error
+    assert "Filtered ranks of" in out
+    assert "test facts" in out
+    assert list(load(tmp_path / "m").graph.splits) == ["train", "valid", "test"]
+
+
+def test_evaluation_needs_withheld_facts(run, facts_csv, tmp_path):
+    code, _, error = run("train", facts_csv, "--evaluate", "--split", "none", "--out", tmp_path / "m")
+    assert code == 2
+    assert "--evaluate withholds facts and --split none withholds none; give one of them" in error
+
+
+def test_a_random_split_of_facts_that_last_is_said_to_leak(run, tmp_path):
+    rows = [f"e{i},r,f{i % 5},{2000 + t}" for i in range(30) for t in range(i % 4, 8)]
+    (tmp_path / "lasting.csv").write_text("subject,predicate,object,time\n" + "\n".join(rows) + "\n")
+    code, out, error = run("train", tmp_path / "lasting.csv", "--evaluate", "--out", tmp_path / "m", "--json")
+    assert code == 0, error
+    assert "times in a row on average, so a random split leaks" in error
+    assert "--split time withholds the last times instead" in error
+    assert json.loads(out)["test"]["split"] == "test"
+    words = ["--split", "time", "--out", tmp_path / "n"]
+    assert "leaks" not in run("train", tmp_path / "lasting.csv", *words)[2]
 
 
 def test_what_was_chosen_is_printed(run, facts_csv, tmp_path, monkeypatch):
@@ -43,7 +78,18 @@ def test_what_was_chosen_is_printed(run, facts_csv, tmp_path, monkeypatch):
 
 
 def test_settings_reach_the_recipe_and_the_options_the_model(run, facts_csv, tmp_path):
-    words = ["--model", "tucker", "--dim", 4, "--predicate-dim", 3, "--time-dim", 2, "--no-reciprocal", "--static"]
+    words = [
+        "--model",
+        "tucker",
+        "--dim",
+        4,
+        "--predicate-dim",
+        3,
+        "--set",
+        "time_dim=2",
+        "--no-reciprocal",
+        "--static",
+    ]
     words += ["--set", "time_levels=1,4", "--epochs", 1, "--set", "label-smoothing=0.2", "--set", "predict=s=1,o=0.5"]
     code, _, error = run("train", facts_csv, *words, "--set", "dtype=float64", "--out", tmp_path / "m")
     assert code == 0, error
@@ -57,7 +103,11 @@ def test_settings_reach_the_recipe_and_the_options_the_model(run, facts_csv, tmp
 
 def test_every_setting_of_a_recipe_is_shown_and_can_be_set(run):
     shown = json.loads(run("recipes", "show", "modern", "--model", "cont", "--json")[1])
-    assert [row["setting"] for row in shown] == [field.name for field in fields(Recipe)] + ["dtype", "time_levels"]
+    assert [row["setting"] for row in shown] == [field.name for field in fields(Recipe)] + [
+        "dtype",
+        "time_dim",
+        "time_levels",
+    ]
     assert None not in [row["value"] for row in shown]
     assert {row["recipe"] for row in json.loads(run("recipes", "list", "--json")[1])} == {"paper", "modern"}
     table = run("recipes", "show", "paper")[1]
@@ -110,7 +160,7 @@ BAD_OPTIONS = [
     ("--model rescal --dim 4", "Rescal has no episodic form; it has semantic"),
     ("--form both", "unknown form 'both'; choose one of episodic, semantic"),
     ("--model complex --dim 0", "a dim is a whole number from 1"),
-    ("--model complex --dim 4 --time-dim 3", "ComplEx needs one dim"),
+    ("--model complex --dim 4 --set time_dim=3", "ComplEx needs one dim"),
     ("--set time_levels=1,week", "whole numbers from 0"),
     ("--recipe cake", "unknown recipe 'cake'; choose one of paper, modern, or give a .json file"),
     ("--set dropout", "cannot read --set 'dropout'; write name=value, like epochs=20"),

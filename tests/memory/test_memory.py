@@ -13,6 +13,7 @@ from rich.console import Console
 from conftest import memory_of, random_model
 from recollect import Facts, Memory, ModelConfig, Recipe, TrainingRun, UserError, load, read, split_randomly
 from recollect.engine import parallel
+from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES
 from recollect.memory import answers as answers_module
@@ -294,11 +295,16 @@ def test_a_semantic_memory_knows_no_times(small_world):
         memory.evaluate(slots="spot")
 
 
-def test_an_unsplit_graph_is_learned_without_validation(small_world):
+def test_without_calibration_the_probability_is_that_of_the_paper():
+    logits = torch.tensor([-2.0, 0.0, 3.0], dtype=torch.float64)
+    assert torch.equal(UNCALIBRATED.probability(logits, "o"), logits.sigmoid())
+
+
+def test_an_unsplit_graph_is_learned_whole_and_cannot_be_evaluated(small_world):
     graph = small_world.with_splits({"train": small_world.facts})
-    memory = Memory.learn(graph, model="distmult", dim=4, recipe=Recipe(epochs=2))
-    assert memory.about["training"]["valid_mrr"] is None
-    assert memory.calibration.probability(torch.tensor(0.0), "o").item() == 0.5
+    memory = Memory.learn(graph, model="distmult", dim=4, recipe=Recipe(epochs=2, validate_every=1))
+    assert memory.graph.split("train") is graph.split("train")
+    assert memory.about["training"]["valid_mrr"] > 0
     with pytest.raises(UserError, match="has no 'test' split; it has train"):
         memory.evaluate()
 

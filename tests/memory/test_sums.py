@@ -113,13 +113,17 @@ def test_bundles_of_sums_that_do_not_fit_are_refused(summed, tmp_path):
 def test_fitted_weights_are_the_best_nonnegative_ones(width, seed):
     generator = torch.Generator().manual_seed(seed)
     facts = Facts.of([(0, 0, i % 5, i) for i in range(40)])
+    start = (1 / width,) * width
     features = torch.randn(width, 40, 5, generator=generator)
     features[0, torch.arange(40), facts.o] += 1.0
     known = FactIndex(facts, {"entity": 5, "predicate": 1, "time": 40})
-    fitted = torch.tensor(fit_weights([Scored(facts, features)], "o", known=known))
+    fitted = torch.tensor(fit_weights([Scored(facts, features)], "o", known=known, start=start))
 
     def likelihood(weights: torch.Tensor) -> float:
-        return torch.tensordot(weights, features, dims=1).log_softmax(1)[torch.arange(40), facts.o].sum().item()
+        prior = (weights - torch.tensor(start)).square().sum() / 2
+        return (
+            torch.tensordot(weights, features, dims=1).log_softmax(1)[torch.arange(40), facts.o].sum() - prior
+        ).item()
 
     assert fitted.min() >= 0
     for i in range(width):

@@ -57,7 +57,6 @@ Model = Annotated[
 ]
 Dim = Annotated[int | None, typer.Option(help="Embedding size; by default from the data.")]
 PredicateDim = Annotated[int | None, typer.Option(help="Embedding size of predicates, if it differs.")]
-TimeDim = Annotated[int | None, typer.Option(help="Embedding size of times, if it differs.")]
 Form = Annotated[str, typer.Option(help="episodic or semantic (without time).")]
 Static = Annotated[bool | None, typer.Option("--static/--no-static", help="Add the semantic equation to it.")]
 Reciprocal = Annotated[
@@ -83,6 +82,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
 # what --set takes apart from the settings of a recipe: name -> (default, help)
 MODEL_SETTINGS = {
     "dtype": ("float32", "Number type of the weights: float32, float64."),
+    "time_dim": ("auto", "Embedding size of times, if the model allows another."),
     "time_levels": ("auto", "Spacings of the knots that times are interpolated from, like 1,5,25."),
 }
 
@@ -169,6 +169,10 @@ def choose_recipe(
     of_model: dict[str, Any] = {each: changes.pop(each, default) for each, (default, _) in MODEL_SETTINGS.items()}
     levels = of_model["time_levels"]
     of_model["time_levels"] = None if levels == "auto" else parse_time_levels(levels)
+    time_dim = of_model["time_dim"]
+    if time_dim != "auto" and not time_dim.isdecimal():
+        raise UserError(f"time_dim must be a whole number from 1; got {time_dim!r}")
+    of_model["time_dim"] = None if time_dim == "auto" else int(time_dim)
     recipe = replace(parse_recipe(name), **changes)
     for setting in changes:
         losses = USED_BY.get(setting, (recipe.loss,))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,9 @@ from rich.table import Table
 
 from recollect.cli import options as opt
 from recollect.cli.allocator import keep_freed_memory
-from recollect.cli.rendering import check_memory_place, check_place, console, print_json, print_line, share_progress
+from recollect.cli.checkpoints import check_out, checkpoint_of, remove_checkpoints, stored_configs
+from recollect.cli.measure import metrics_table
+from recollect.cli.rendering import check_place, console, print_json, print_line, share_progress
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from recollect.training.trainer import Epoch, Step
 
 CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
+LEAKING_LENGTH = 1.5  # mean length of runs, in times, from which a random split is said to leak
 
 
 def train(
@@ -37,7 +39,6 @@ def train(
     model: opt.Model = "auto",
     dim: opt.Dim = None,
     predicate_dim: opt.PredicateDim = None,
-    time_dim: opt.TimeDim = None,
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
@@ -45,6 +46,7 @@ def train(
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
     split: opt.Split = None,
+    evaluate: Annotated[bool, typer.Option("--evaluate", help="Withhold facts and print how they are ranked.")] = False,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     dates: opt.Dates = None,
@@ -57,7 +59,8 @@ def train(
     """Learn a graph and save the memory. After Ctrl-C, the same command with --resume continues the run.
 
     \b
-    recollect train events.csv                      writes events.memory
+    recollect train events.csv                      learns all facts; writes events.memory
+    recollect train events.csv --evaluate           withholds some and measures on them
     recollect train icews14 --model cont --dim 20
     recollect train events.csv --resume             after Ctrl-C
     Next: recollect ask events.memory
@@ -72,47 +75,61 @@ def train(
     with locked(out, wait=0):
         partial = check_out(out, resume, force)
         chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
-        graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
-        options = {
-            "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-            "static": static, "reciprocal": reciprocal, **of_model,
+        evaluate = evaluate or split in ("random", "time")
+        graph = split_for_use(opt.load_graph(data, columns, grain, dates), split, evaluate, seed)
+        options: dict[str, Any] = {
+            "model": model, "dim": dim, "predicate_dim": predicate_dim, "form": form, "static": static,
+            "reciprocal": reciprocal, **of_model,
         }  # fmt: skip
         resume = resume and partial.exists()
         stored = stored_configs(partial) if resume else []
-        configs, reason = choose_configs(graph, chosen, options, stored)
-        learning = Learning(graph, configs, recipe=chosen, seed=seed, device=device)
+        learning = Learning(graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, **options)
+        if learning.reason:
+            print_line(f"chosen: {learning.reason}", err=True)
         if force:
             remove_checkpoints(partial)
         start = time.monotonic()
         train_runs(learning, partial, resume)
-        with share_progress("history") as progress:
-            memory = Memory.of(learning.result(progress.update))
+        memory = Memory.of(learning.result())
         with how_to_go_on(partial):
             memory.save(out, overwrite=force or resume)
         remove_checkpoints(partial)
-    print_summary(summary(memory, out, reason, time.monotonic() - start), as_json)
+    about = summary(memory, out, learning.note or learning.reason, time.monotonic() - start)
+    report = memory.evaluate("test").to_dict() if evaluate else None
+    if as_json:
+        print_json(about | ({} if report is None else {"test": report}))
+        return
+    print_summary(about)
+    if report is not None:
+        console().print(metrics_table(report))
 
 
-def checkpoint_of(partial: Path, number: int) -> Path:
-    """Return the path of the checkpoint of a run by its number from 0: m.partial, m.partial-2, m.partial-3 …"""
-    return partial if number == 0 else partial.with_name(f"{partial.name}-{number + 1}")
+def split_for_use(graph: EpisodicGraph, split: str | None, evaluate: bool, seed: int) -> EpisodicGraph:
+    """Return the graph to learn: as it is, or with facts withheld to evaluate on; say so where these leak."""
+    from recollect.graph.episodes import runs
+    from recollect.graph.runs import has_runs
+
+    if evaluate and split == "none":
+        raise UserError("--evaluate withholds facts and --split none withholds none; give one of them")
+    if split is None and (not evaluate or graph.counts.get("test", 0)):
+        return graph
+    if (split or "random") == "random" and not has_runs(graph):
+        found = runs(graph)
+        length = found.count / max(1, len(found))
+        if length >= LEAKING_LENGTH:
+            print_line(
+                f"facts hold for {length:.1f} times in a row on average, so a random split leaks: the times before and "
+                "after a withheld fact are learned; --split time withholds the last times instead",
+                err=True,
+            )
+    return opt.split_graph(graph, split or "random", seed)
 
 
-def checkpoints(partial: Path) -> Iterator[Path]:
-    """Yield the checkpoints that there are, those of earlier runs first."""
-    for number in count():
-        path = checkpoint_of(partial, number)
-        if not path.exists():
-            return
-        yield path
-
-
-def remove_checkpoints(partial: Path) -> None:
-    """Remove all checkpoints, those of later runs first, so that a kill leaves a run that can be continued."""
-    from recollect.io.atomic import remove_file
-
-    for path in reversed(list(checkpoints(partial))):
-        remove_file(path)
+@contextmanager
+def show_history() -> Iterator[Callable[[float], None]]:
+    """Show a bar while the history of a graph is fitted."""
+    with share_progress("history") as progress:
+        yield progress.update
 
 
 def train_runs(learning: Learning, partial: Path, resume: bool) -> None:
@@ -122,6 +139,8 @@ def train_runs(learning: Learning, partial: Path, resume: bool) -> None:
         if resume and path.exists():
             run.load_checkpoint_(path)
         run_to_end(run, path)
+    if learning.note:
+        print_line(f"chosen: {learning.note}", err=True)
 
 
 def default_out(data: str) -> Path:
@@ -138,41 +157,14 @@ def default_out(data: str) -> Path:
     return Path(f"{Path(data).resolve().stem}.memory")
 
 
-def choose_configs(
-    graph: EpisodicGraph, recipe: Recipe, options: Mapping[str, Any], stored: Sequence[ModelConfig] = ()
-) -> tuple[list[ModelConfig], str]:
-    """Return the models to train and the sentence that says what was chosen and why, which is printed too."""
-    from recollect.training.auto import resolve_configs
+def choose_config(graph: EpisodicGraph, recipe: Recipe, options: Mapping[str, Any]) -> ModelConfig:
+    """Return the one model to search settings for; print what was chosen and why."""
+    from recollect.training.auto import resolve_config
 
-    configs, reason = resolve_configs(graph, recipe, stored=stored, **options)
+    config, reason = resolve_config(graph, recipe, **options)
     if reason:
         print_line(f"chosen: {reason}", err=True)
-    return configs, reason
-
-
-def stored_configs(partial: Path) -> list[ModelConfig]:
-    """Return the models of an interrupted run; none if its checkpoint cannot be read as one."""
-    from recollect.io.checkpoint import read_settings
-    from recollect.models.config import ModelConfig
-
-    try:
-        return [ModelConfig.from_dict(read_settings(path)) for path in checkpoints(partial)]
-    except (KeyError, TypeError, UserError):
-        return []  # `load_checkpoint_` says what is wrong with it
-
-
-def check_out(out: Path, resume: bool, force: bool) -> Path:
-    """Return the path of the checkpoint that belongs to `out`; refuse, before any work, what cannot be written."""
-    if resume and force:
-        raise UserError("--resume continues a run and --force discards it; give one of them")
-    partial = out.with_name(out.name + ".partial")
-    check_memory_place(out, replace=force or resume)
-    if resume and out.exists() and not partial.exists():
-        print_line(f"{out} is finished already; there is nothing to resume", err=True)
-        raise typer.Exit
-    if partial.exists() and not (resume or force):
-        raise UserError(f"{partial} is an unfinished run; continue it with --resume or discard it with --force")
-    return partial
+    return config
 
 
 def summary(memory: Memory, out: Path, reason: str, seconds: float) -> dict[str, Any]:
@@ -194,10 +186,7 @@ def summary(memory: Memory, out: Path, reason: str, seconds: float) -> dict[str,
     return shown | ({"models": models} if models else {"config": {"model": "history"}})
 
 
-def print_summary(about: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(about)
-        return
+def print_summary(about: dict[str, Any]) -> None:
     models = about.get("models", [about] if "epochs" in about else [])
     if not models:
         print_line(f"{about['out']}: history of {about['facts']:,} facts, {about['seconds']} s")
@@ -285,7 +274,6 @@ def search(
     model: opt.Model = "auto",
     dim: opt.Dim = None,
     predicate_dim: opt.PredicateDim = None,
-    time_dim: opt.TimeDim = None,
     form: opt.Form = "episodic",
     static: opt.Static = None,
     reciprocal: opt.Reciprocal = None,
@@ -316,13 +304,10 @@ def search(
     chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
     graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
     options = {
-        "model": model, "dim": dim, "predicate_dim": predicate_dim, "time_dim": time_dim, "form": form,
-        "static": static, "reciprocal": reciprocal, **of_model,
+        "model": model, "dim": dim, "predicate_dim": predicate_dim, "form": form, "static": static,
+        "reciprocal": reciprocal, **of_model,
     }  # fmt: skip
-    configs, _ = choose_configs(graph, chosen, options)
-    if len(configs) != 1:
-        raise UserError(f"a search trains one model; got {model!r}")
-    [config] = configs
+    config = choose_config(graph, chosen, options)
     study = Search(graph, config, chosen, out, seed)
     with share_progress("") as progress:
         found = study.run(budget, progress.describe)
@@ -339,9 +324,10 @@ def search(
 def config_words(config: ModelConfig) -> list[str]:
     """Return the options of `train` that give this config."""
     words = ["--model", config.model, "--dim", str(config.dim)]
-    for name in ("predicate_dim", "time_dim"):
-        if getattr(config, name) not in (None, config.dim):
-            words += [f"--{name.replace('_', '-')}", str(getattr(config, name))]
+    if config.predicate_dim not in (None, config.dim):
+        words += ["--predicate-dim", str(config.predicate_dim)]
+    if config.time_dim not in (None, config.dim):
+        words += ["--set", f"time_dim={config.time_dim}"]
     words += ["--form", config.form] if config.form != "episodic" else []
     words += ["--static" if config.static else "--no-static"]
     words += ["--reciprocal" if config.reciprocal else "--no-reciprocal"]

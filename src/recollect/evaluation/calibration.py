@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -36,12 +36,14 @@ class Calibration:
 
     fits: Mapping[str, tuple[float, ...]]  # slot -> (a, b) or (a, b, c, d)
     among_predicted: bool = False
+    highest: Mapping[str, float] = field(default_factory=dict)  # slot -> the highest probability that it says
 
     def probability(self, logits: Tensor, slot: str, context: Tensor | None = None) -> Tensor:
         """Return the probability of logits x of any shape, in float64; the context z, by default 0, broadcasts."""
         a, b, c, d = (*self.fits.get(slot, (1.0, 0.0)), 0.0, 0.0)[:4]
         z = torch.zeros((), dtype=torch.float64) if context is None else context
-        return torch.sigmoid((a + d * z).clamp(min=0) * logits.double() + b + c * z)
+        found = torch.sigmoid((a + d * z).clamp(min=0) * logits.double() + b + c * z)
+        return found.clamp(max=self.highest.get(slot, 1.0))
 
     def answer_probabilities(self, scores: Tensor, stored: Tensor, slot: str) -> Tensor:
         """Return the probability of every candidate of a query, 1 for stored ones: (B, N), (B, N) bool -> (B, N)."""
@@ -54,10 +56,15 @@ class Calibration:
         """Return the calibration of one context: pairs (a + d z, b + c z)."""
         full = {slot: (*fit, 0.0, 0.0)[:4] for slot, fit in self.fits.items()}
         pairs = {slot: (max(0.0, a + d * context), b + c * context) for slot, (a, b, c, d) in full.items()}
-        return Calibration(pairs, self.among_predicted)
+        return Calibration(pairs, self.among_predicted, self.highest)
 
 
 UNCALIBRATED = Calibration({})
+
+
+def highest_probability(answers: int) -> float:
+    """Return the highest probability that some held-out answers support, (n + 1) / (n + 3): 1/3 without any."""
+    return (answers + 1) / (answers + 3)
 
 
 def predicted_logits(scores: Tensor, stored: Tensor) -> Tensor:
@@ -188,12 +195,13 @@ def _choose_candidates(logits: Tensor, generator: torch.Generator) -> tuple[Tens
     return torch.cat([best, others], dim=1), torch.cat([torch.ones(best.shape).double(), represented], dim=1)
 
 
-def fit_platt(sample: Sample, *, steps: int = 100) -> tuple[float, ...]:
+def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tuple[float, ...]:
     """Return the (a, b), or with a context (a, b, c, d), that minimise the log loss on a sample, by Newton's method.
 
     A slope of at least 0 keeps the order of scores. Targets are Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which keep a
     finite when the scores separate true from false. With a context, a small penalty keeps c and d near 0 where few
-    candidates are true, and hopeless candidates are left out: they would bend the fit where nobody looks.
+    candidates are true, and hopeless candidates are left out: they would bend the fit where nobody looks. `strength` is
+    that of a prior a ~ N(1, 1 / strength): it matters to a few true candidates, whose scores may separate by chance.
     """
     if sample.context is not None:
         sample = _hopeful(sample)
@@ -213,10 +221,13 @@ def fit_platt(sample: Sample, *, steps: int = 100) -> tuple[float, ...]:
     features = torch.cat([(columns - mean) / scale, torch.ones_like(x)[:, None]], dim=1)
     penalty = torch.full((features.shape[1],), CONTEXT_PENALTY / sample.weight.sum().item(), dtype=torch.float64)
     penalty[[0, -1]] = 1e-12
+    penalty[0] += strength / (sample.weight.sum() * scale[0] ** 2)
+    centre = torch.zeros_like(penalty)
+    centre[0] = scale[0] if strength else 0.0  # a slope of 1
     prior = torch.logit((weight * target).sum())
     start = torch.zeros_like(penalty)
     start[-1] = prior
-    theta = _newton(features, target, weight, penalty, start, steps)
+    theta = _newton(features, target, weight, penalty, centre, start, steps)
     slopes = theta[:-1] / scale
     b = (theta[-1] - (slopes * mean).sum()).item()
     if z is None:
@@ -235,16 +246,18 @@ def _hopeful(sample: Sample) -> Sample:
     return sample[kept]
 
 
-def _newton(features: Tensor, target: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor, steps: int) -> Tensor:
-    """Return the weights of a logistic regression with ½ Σ penalty θ², from `theta` on: (n, k), (n,), (n,) -> (k,)."""
+def _newton(
+    features: Tensor, target: Tensor, weight: Tensor, penalty: Tensor, centre: Tensor, theta: Tensor, steps: int
+) -> Tensor:
+    """Return the weights θ of a logistic regression with ½ Σ penalty (θ − centre)², from `theta` on: (n, k) -> (k,)."""
 
     def loss(theta: Tensor) -> Tensor:
         fit = (weight * binary_cross_entropy_with_logits(features @ theta, target, reduction="none")).sum()
-        return fit + (penalty * theta**2).sum() / 2
+        return fit + (penalty * (theta - centre) ** 2).sum() / 2
 
     for _ in range(steps):
         p = torch.sigmoid(features @ theta)
-        gradient = features.T @ (weight * (p - target)) + penalty * theta
+        gradient = features.T @ (weight * (p - target)) + penalty * (theta - centre)
         curvature = (weight * p * (1 - p))[:, None]
         hessian = (features * curvature).T @ features + torch.diag(penalty)
         direction = torch.linalg.solve(hessian, gradient)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from recollect.evaluation.calibration import UNCALIBRATED, Calibration, calibrate, fit_platt, sample_scored
+from recollect.evaluation.calibration import (
+    UNCALIBRATED,
+    Calibration,
+    Sample,
+    calibrate,
+    fit_platt,
+    highest_probability,
+    sample_scored,
+)
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
-from recollect.memory.knowledge import CELL, fit_cells
-from recollect.memory.scorer import MemoryScorer, Scored, fit_weights, score_parts
+from recollect.memory.knowledge import CELL, sample_times
+from recollect.memory.scorer import MemoryScorer, Scored, fit_weights, reciprocal_gain, score_parts
 from recollect.models.tensor_model import TensorModel
 
 FIT_FACTS = {"s": 2048, "p": 2048, "o": 2048, "t": 512}  # at most: scoring all times costs a model most
 FIT_ROWS = 256  # facts scored at a time
-FIT_BYTES = 2**29  # of scores of a slot; larger graphs are fitted to fewer facts
+MIN_FACTS = 16  # at least
+FIT_BYTES = {"s": 2**28, "p": 2**28, "o": 2**28, "t": 2**24}  # of scores; larger graphs are fitted to fewer facts
+SLOPE_STRENGTH = 1.0  # of a calibration whose slope is 1, in held-out answers: matters to graphs of a few facts
 Weights = dict[str, tuple[float, ...]]
 
 
@@ -53,20 +65,42 @@ def _last_time(graph: EpisodicGraph) -> int:
     return int(times.max()) if len(times) else -1
 
 
-def fit_with_history(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> tuple[Weights, Calibration]:
-    """Return the weights of every slot, and the calibration of predicted answers and of cells."""
-    if not len(held_out.facts):
-        return {}, Calibration({}, among_predicted=True)
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """What held-out facts say about a scorer."""
+
+    weights: Weights
+    samples: Mapping[str, Sample]  # slot, or CELL -> predicted candidates, and whether they are held-out answers
+    gain: Tensor  # (n,): reciprocal ranks of held-out subjects and objects by all parts, less those by history alone
+
+    @property
+    def mean_gain(self) -> tuple[float, float]:
+        """The mean of the gain and its standard error."""
+        count = max(2, len(self.gain))
+        return self.gain.mean().item(), (self.gain.std() / count**0.5).item()
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether models add something measurable: more than the standard error."""
+        gain, error = self.mean_gain
+        return len(self.gain) > 1 and gain > error
+
+
+def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
+    """Fit the weights of a scorer with history to held-out facts, and score their candidates."""
+    assert scorer.cells is not None
     generator = seeded(seed)
     weights: Weights = {}
-    fits = {}
+    samples, gains = {}, [torch.empty(0)]
     for slot in scorer.slots:
         if held_out.stored.size(slot) < 2:
             continue
         scored = _score(scorer.parts, held_out.facts, slot, held_out.stored.size(slot), generator)
         if scorer.models:
-            weights[slot] = fit_weights(scored, slot, known=held_out.known)
-        sample = sample_scored(
+            weights[slot] = fit_weights(scored, slot, known=held_out.known, start=(0.0,) * len(scorer.models) + (1.0,))
+            if slot in "so":
+                gains.append(reciprocal_gain(scored, slot, weights[slot], known=held_out.known))
+        samples[slot] = sample_scored(
             ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored),
             slot,
             answers=held_out.answers,
@@ -75,10 +109,33 @@ def fit_with_history(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> tupl
             generator=generator,
             unseen=held_out.unseen,
         )
-        fits[slot] = fit_platt(sample)
-    assert scorer.cells is not None
-    fits[CELL] = fit_cells(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
-    return weights, Calibration(fits, among_predicted=True)
+    samples[CELL] = sample_times(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
+    return Fold(weights, samples, torch.cat(gains))
+
+
+def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
+    """Return the calibration of predicted answers and cells by the held-out facts of all folds.
+
+    A slot with one id says how dense the graph is. No probability is higher than the number of held-out answers
+    supports.
+    """
+    cells = graph.sizes["entity"] ** 2 * graph.sizes["predicate"] * graph.sizes["time"]
+    fits: dict[str, tuple[float, ...]] = {
+        slot: (0.0, _density(graph, cells)) for slot in SLOTS if graph.sizes[KINDS[slot]] < 2
+    }
+    highest = dict.fromkeys((*SLOTS, CELL), highest_probability(0))
+    for slot in (*SLOTS, CELL):
+        samples = [fold.samples[slot] for fold in folds if slot in fold.samples]
+        if samples:
+            pooled = Sample.concat(samples)
+            fits[slot] = fit_platt(pooled, strength=SLOPE_STRENGTH)
+            highest[slot] = highest_probability(int(pooled.truth.sum()))
+    return Calibration(fits, among_predicted=True, highest=highest)
+
+
+def _density(graph: EpisodicGraph, cells: int) -> float:
+    """Return the logit of the share of cells that are stored."""
+    return math.log(max(1, graph.counts["train"]) / (cells + 1))
 
 
 def fit_without_history(models: Sequence[TensorModel], held_out: HeldOut, seed: int) -> tuple[Weights, Calibration]:
@@ -91,14 +148,14 @@ def fit_without_history(models: Sequence[TensorModel], held_out: HeldOut, seed: 
     if len(models) > 1:
         for slot in model.slots:
             scored = _score(models, facts, slot, known.size(slot), generator)
-            weights[slot] = fit_weights(scored, slot, known=known)
+            weights[slot] = fit_weights(scored, slot, known=known, start=(1 / len(models),) * len(models))
     scorer = MemoryScorer(tuple(models), None, weights).ranked
     return weights, calibrate(scorer, facts, known=known, slots=model.slots, generator=generator)
 
 
 def _score(parts: Sequence[Scorer], facts: Facts, slot: str, size: int, generator: torch.Generator) -> list[Scored]:
     """Return the scores of all `size` candidates of a random sample of facts by each scorer."""
-    most = max(FIT_ROWS, FIT_BYTES // (4 * len(parts) * size))
+    most = max(MIN_FACTS, FIT_BYTES[slot] // (4 * len(parts) * size))
     chosen = facts[torch.randperm(len(facts), generator=generator)[: min(most, FIT_FACTS[slot])]]
     neighbours = (chosen.t * (int(facts.p.max()) + 1) + chosen.p).argsort()  # facts of a time share work
     return score_parts(parts, chosen[neighbours], slot, FIT_ROWS)

@@ -22,7 +22,14 @@ import torch
 from torch import Tensor
 
 from recollect.engine import one_thread
-from recollect.evaluation.calibration import PREDICTED_ROWS, Calibration, Sample, fit_platt, sample_scored
+from recollect.evaluation.calibration import (
+    PREDICTED_ROWS,
+    Calibration,
+    Sample,
+    fit_platt,
+    highest_probability,
+    sample_scored,
+)
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts
 from recollect.graph.run_index import index_of
@@ -185,7 +192,10 @@ def _calibrate(forecaster: Forecaster, graph: EpisodicGraph, generator: torch.Ge
         for slot, part in found.items():
             context = torch.full_like(part.score, math.log(horizon))
             samples.setdefault(slot, []).append(replace(part, context=context))
-    return Calibration({slot: fit_platt(Sample.concat(parts)) for slot, parts in samples.items()}, among_predicted=True)
+    pooled = {slot: Sample.concat(parts) for slot, parts in samples.items()}
+    fits = {slot: fit_platt(sample) for slot, sample in pooled.items()}
+    highest = {slot: highest_probability(int(sample.truth.sum())) for slot, sample in pooled.items()}
+    return Calibration(fits, among_predicted=True, highest=highest)
 
 
 def _sample_slot(

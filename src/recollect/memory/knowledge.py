@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.evaluation.calibration import Calibration, Sample, fit_platt
+from recollect.evaluation.calibration import Calibration, Sample
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.run_index import RunIndex
@@ -131,19 +131,15 @@ def _scores(rates: Floats) -> Tensor:
     return torch.from_numpy(np.log(np.maximum(rates, MIN_RATE))).double()
 
 
-def fit_cells(
+def sample_times(
     cells: CellRates, stored: FactIndex, valid: Facts, answers: FactIndex, generator: torch.Generator
-) -> tuple[float, ...]:
-    """Return the (a, b) of σ(a log λ + b), the probability that a cell that is not stored holds.
-
-    It is fitted to the `answers` at the times of held-out facts.
-    """
+) -> Sample:
+    """Return log λ of cells that are not stored, at times of held-out facts, and whether they are `answers`."""
     times = valid.t.unique()
     times = times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]]
-    samples = [
+    return Sample.concat(
         sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator) for time in times.tolist()
-    ]
-    return fit_platt(Sample.concat(samples))
+    )
 
 
 def sample_cells(

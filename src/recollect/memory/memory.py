@@ -25,9 +25,8 @@ from recollect.memory.questions import (
 from recollect.memory.saved import read_learned, to_bundle
 from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.tensor_model import TensorModel
-from recollect.training.auto import resolve_configs
 from recollect.training.callbacks import Callback
-from recollect.training.recipe import Recipe, parse_recipe
+from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
 
 
@@ -72,23 +71,27 @@ class Memory(Answering):
         progress: bool = False,
         callbacks: Iterable[Callback] = (),
     ) -> Memory:
-        """Train a model on the train split and return its memory; `model="history"` needs no training.
+        """Learn a graph and return its memory; `model="history"` needs no training.
 
-        `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two seeds. The
-        options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        The valid split, if there is one, selects the epoch, fits the weights of models and history, and calibrates the
-        probabilities.
+        A graph without a valid split is learned whole: a tenth of its facts (at most 4,096) is held out to choose the
+        number of epochs, the weights of models and history, and the calibration; then all facts are learned. A graph
+        with a valid split uses it for these choices, learns its train split and can be evaluated on its test split.
+
+        `model="auto"` is history alone for small graphs, and for larger ones history and a model, if that adds
+        something. `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two
+        seeds. The options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
         `history=False` answers by the models alone. `progress` shows a bar on standard error; each callback receives
         every `Step` and `Epoch` record.
         """
-        configs, reason = resolve_configs(
-            graph, recipe if isinstance(recipe, Recipe) else parse_recipe(recipe),
-            model=model, dim=dim, predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static,
-            reciprocal=reciprocal, time_levels=time_levels, dtype=dtype,
+        learning = Learning(
+            graph, model=model, recipe=recipe, history=history, seed=seed, device=device, dim=dim,
+            predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static, reciprocal=reciprocal,
+            time_levels=time_levels, dtype=dtype,
         )  # fmt: skip
-        learning = Learning(graph, configs, recipe=recipe, history=history, seed=seed, device=device)
+        reason = learning.reason
         for run in learning.runs():
-            run_training(run, "" if learning.finished else reason, progress=progress, callbacks=callbacks)
+            run_training(run, reason, progress=progress, callbacks=callbacks)
+            reason = ""
         return cls.of(learning.result())
 
     @classmethod

@@ -26,7 +26,15 @@ from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import HISTORY
 
-KEPT = ("recipe", "seed", "training", "runs", "projection")  # keys of a bundle's description that a memory keeps
+KEPT = (
+    "recipe",
+    "seed",
+    "training",
+    "runs",
+    "held_out",
+    "projection",
+)  # keys of a bundle's description that a memory keeps
+HIGHEST = "highest_probability"  # the key of the highest probability that each slot says
 CELLS = "cells"  # the file of the rates of cells
 
 
@@ -39,6 +47,7 @@ def to_bundle(learned: Learned) -> Bundle:
         **learned.about,
         "calibration": {slot: list(fit) for slot, fit in learned.calibration.fits.items()},
         "among_predicted": learned.calibration.among_predicted,
+        HIGHEST: dict(learned.calibration.highest),
         "score_weights": {slot: list(weights) for slot, weights in scorer.weights.items()},
         "versions": {**versions, "python": platform.python_version()},
     }
@@ -50,6 +59,7 @@ def to_bundle(learned: Learned) -> Bundle:
         tensors[CELLS] = scorer.cells.tensors()
     if learned.forecaster is not None:
         tensors[FORECASTS] = learned.forecaster.tensors()
+        about[f"{FORECASTS}_{HIGHEST}"] = dict(learned.forecaster.calibration.highest)
         about[FORECASTS] = {slot: list(fit) for slot, fit in learned.forecaster.calibration.fits.items()}
     if learned.intervals is not None:
         about[INTERVALS] = to_dict(learned.intervals)
@@ -69,11 +79,13 @@ def read_learned(bundle: Bundle) -> Learned:
         raise ValueError("it has neither a model nor a history")
     if any(len(weights) != len(scorer.parts) for weights in scorer.weights.values()):
         raise ValueError("its weights of scores are not as many as its models and history")
-    calibration = Calibration(_parse_fits(about["calibration"]), bool(about.get("among_predicted", False)))
+    highest = _parse_highest(about.get(HIGHEST, {}))
+    calibration = Calibration(_parse_fits(about["calibration"]), bool(about.get("among_predicted", False)), highest)
     kept = {name: about[name] for name in KEPT if name in about}
     forecaster = None
     if history is not None and FORECASTS in bundle.tensors:  # a bundle of an earlier version has none
-        horizons = Calibration(_parse_fits(about[FORECASTS]), among_predicted=True)
+        highest = _parse_highest(about.get(f"{FORECASTS}_{HIGHEST}", {}))
+        horizons = Calibration(_parse_fits(about[FORECASTS]), among_predicted=True, highest=highest)
         forecaster = Forecaster.from_tensors(bundle.tensors[FORECASTS], history, horizons)
     intervals = from_dict(about[INTERVALS]) if INTERVALS in about else None
     return Learned(scorer, graph, calibration, kept, forecaster, intervals)
@@ -125,6 +137,14 @@ def _parse_fits(fits: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     parsed = _parse_numbers(fits)
     if any(len(fit) not in (2, 4) for fit in parsed.values()):
         raise ValueError("its calibration is not two or four numbers for each slot")
+    return parsed
+
+
+def _parse_highest(highest: Mapping[str, Any]) -> dict[str, float]:
+    """Return a probability by slot."""
+    parsed = {slot: float(number) for slot, number in highest.items()}
+    if not all(0 <= number <= 1 for number in parsed.values()):
+        raise ValueError("its highest probabilities are not from 0 to 1")
     return parsed
 
 

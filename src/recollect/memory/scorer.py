@@ -19,6 +19,7 @@ from recollect.models.tensor_model import TensorModel
 
 PARALLEL_WORK = 2**20  # multiply-adds per fact: enough for a block to be worth a thread
 STEPS = 20  # of Newton's method, at most
+PRIOR_STRENGTH = 1.0  # of the weights that a fit starts from, in units of the curvature of the log-likelihood
 UNFITTED = (0.4, 0.6)  # Σ a and b of a slot without fitted weights: typical of ICEWS14
 
 
@@ -134,19 +135,20 @@ def score_parts(parts: Sequence[Scorer], facts: Facts, slot: str, rows: int) -> 
     return [scored[number] for number in range(len(blocks))]
 
 
-def fit_weights(scored: Sequence[Scored], slot: str, *, known: FactIndex) -> tuple[float, ...]:
+def fit_weights(scored: Sequence[Scored], slot: str, *, known: FactIndex, start: Sequence[float]) -> tuple[float, ...]:
     """Return the weights of a conditional logit by Newton's method: those that make the facts' answers likeliest.
 
-    Other known answers are no candidates. Weights are at least 0: the most negative one is set to 0 and the others are
-    fitted again, until none is negative.
+    Other known answers are no candidates. Few facts leave the weights close to `start`. Weights are at least 0: the
+    most negative one is set to 0 and the others are fitted again, until none is negative.
     """
     counts = [_counted(each.facts, slot, known) for each in scored]
-    width = len(scored[0].features)
-    free, weights = list(range(width)), torch.full((width,), 1 / width, dtype=torch.float64)
+    prior = torch.tensor(start, dtype=torch.float64)
+    free, weights = list(range(len(prior))), prior.clone()
     while free:
         for _ in range(STEPS):
             gradient, hessian = _softmax_derivatives(scored, counts, slot, weights)
-            hessian += 1e-3 * torch.eye(width, dtype=torch.float64)
+            gradient -= PRIOR_STRENGTH * (weights - prior)
+            hessian += PRIOR_STRENGTH * torch.eye(len(prior), dtype=torch.float64)
             step = torch.linalg.solve(hessian[free][:, free], gradient[free])
             weights[free] += step.clamp(-0.5, 0.5)
             if step.abs().max() < 1e-3:
@@ -157,6 +159,21 @@ def fit_weights(scored: Sequence[Scored], slot: str, *, known: FactIndex) -> tup
         free.remove(lowest)
         weights[lowest] = 0.0
     return tuple(weights.tolist())
+
+
+def reciprocal_gain(scored: Sequence[Scored], slot: str, weights: Sequence[float], *, known: FactIndex) -> Tensor:
+    """Return the reciprocal filtered ranks of facts by the weighted sum, less those by the last part alone: (n,)."""
+    gains = []
+    for each in scored:
+        counted, own = _counted(each.facts, slot, known), each.facts.column(slot)[:, None]
+        ranks = []
+        for scores in (each.total(weights), each.features[-1]):
+            true = scores.gather(1, own)
+            others = scores.masked_fill(~counted, -torch.inf)
+            ties = (others == true).sum(dim=1) - 1
+            ranks.append(1 + (others > true).sum(dim=1) + ties / 2)
+        gains.append(1 / ranks[0] - 1 / ranks[1])
+    return torch.cat(gains)
 
 
 def _counted(facts: Facts, slot: str, known: FactIndex) -> Tensor:

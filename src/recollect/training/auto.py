@@ -21,6 +21,7 @@ DIMS = ("dim", "predicate_dim", "time_dim")
 HISTORY = "history"  # the model name of a memory that has no model
 SEED_STEP = 1000  # between the seeds of the models of a sum, so that sums of neighbouring seeds share none
 MEMORY_SHARE = 0.25  # of the free memory, for the weights and their copies while training
+MIN_MODEL_FACTS = 2000  # with fewer, models added nothing to the history of parts of ICEWS14 and two other graphs
 MIN_FACTS_PER_TIME = 2.0  # with fewer, most core tensors of times would be learned from a single fact
 TENSOR_DIMS = ((40_000, 100, 12), (10_000, 60, 10), (2_000, 40, 8), (500, 16, 6), (0, 8, 4))
 # (minimum of training facts, dim, predicate dim) of ConT, Tucker, Tree and RESCAL, largest first
@@ -39,26 +40,50 @@ def parse_models(text: str) -> list[str]:
 
 
 def resolve_configs(
-    graph: EpisodicGraph, recipe: Recipe, *, model: str = "auto", stored: Sequence[ModelConfig] = (), **options: Any
+    graph: EpisodicGraph,
+    recipe: Recipe,
+    *,
+    model: str = "auto",
+    history: bool = True,
+    stored: Sequence[ModelConfig] = (),
+    **options: Any,
 ) -> tuple[list[ModelConfig], str]:
     """Return the configs of all models of a sum like "cont+complex", as `resolve_config` does each, and one sentence.
 
-    The model "history" has none. `stored` are the models of an interrupted run, whose choices are kept: a choice
-    depends on the memory that is free, which may differ when the run is resumed. A graph of intervals has no models
-    unless one is named or `dim` is given: history reads intervals as they are, models need a fact for every time.
+    The model "history" has none, and neither has "auto" where models add nothing to the history. `stored` are the
+    models of an interrupted run, whose choices are kept: a choice depends on the memory that is free, which may differ
+    when the run is resumed.
     """
-    if model.lower() == "auto" and has_runs(graph) and options.get("dim") is None and not stored:
-        return [], f"{HISTORY}: {_in_words(graph)}, which it reads as they are"
     resolved = []
     for number, name in enumerate(parse_models(model)):
         given = {"model": name, **options}
         if number < len(stored):
             given |= {field: getattr(stored[number], field) for field in _left_open(given)}
         resolved.append(resolve_config(graph, recipe, **given))
+    if model.lower() == "auto" and history and not stored:
+        reason = _why_history(graph, options)
+        if reason:
+            return [], reason
     reasons = [reason for _, reason in resolved if reason]
     if resolved and has_runs(graph):
         reasons.append(f"{_in_words(graph)}, which are trained on one by one")
     return [config for config, _ in resolved], "; ".join(reasons)
+
+
+def _why_history(graph: EpisodicGraph, options: Mapping[str, Any]) -> str:
+    """Return why history alone is chosen; "" if a model is, as it is where `dim` or a semantic form is given.
+
+    History reads intervals as they are, while models need a fact for every time. Of triples without time it reads
+    little.
+    """
+    if options.get("dim") is not None or options.get("form") == "semantic" or len(graph.times) < 2:
+        return ""
+    if has_runs(graph):
+        return f"{HISTORY}: {_in_words(graph)}, which it reads as they are"
+    facts = graph.counts["train"]
+    if facts < MIN_MODEL_FACTS:
+        return f"{HISTORY}: {facts:,} facts are few; from {MIN_MODEL_FACTS:,} on, a model is tried too"
+    return ""
 
 
 def _in_words(graph: EpisodicGraph) -> str:

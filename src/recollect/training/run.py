@@ -42,7 +42,7 @@ class TrainingRun:
         *,
         recipe: Recipe | str = "modern",
         seed: int = 0,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
     ) -> None:
         check_process()
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
@@ -50,7 +50,9 @@ class TrainingRun:
         check_fits(config, graph.sizes, self.recipe)  # before any memory is allocated
         self.history: list[Epoch] = []
         generator = seeded(seed)
-        self.model = build_model(config, graph.sizes, device=_device(device, config.torch_dtype), generator=generator)
+        self.model = build_model(
+            config, graph.sizes, device=parse_device(device, config.torch_dtype), generator=generator
+        )
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
         if train.weight is not None and len(train) and not train.weight.any():
             raise UserError(
@@ -163,13 +165,13 @@ def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, sl
     return kind.components * total
 
 
-def _device(name: str, dtype: torch.dtype) -> torch.device:
+def parse_device(name: str | torch.device, dtype: torch.dtype = torch.float32) -> torch.device:
     """Return the device of that name; raise UserError unless it can hold a tensor of the dtype."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device, dtype=dtype).item()
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise UserError(
-            f"device {name!r} cannot be used here with {dtype}; choose cpu or one that this PyTorch supports"
+            f"device {str(name)!r} cannot be used here with {dtype}; choose cpu or one that this PyTorch supports"
         ) from error
     return device
