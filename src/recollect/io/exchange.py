@@ -63,16 +63,15 @@ def write_graph(
 def read_graph(folder: Path) -> EpisodicGraph:
     """Read the graph that `write_graph` exported to `folder`, and check its fingerprint.
 
-        >>> from tempfile import TemporaryDirectory
-        >>> from recollect.graph.facts import Facts
-        >>> from recollect.graph.runs import Runs, has_runs, split_runs
-    from recollect.graph.times import TimeAxis
-        >>> people, verbs = Vocabulary("entity", ("Ann", "Bob")), Vocabulary("predicate", ("knows",))
-        >>> graph = EpisodicGraph(people, verbs, TimeAxis("year", 1999, 3), {"train": Facts.of([(0, 0, 1, 2)])})
-        >>> with TemporaryDirectory() as place:
-        ...     write_graph(graph, Path(place) / "export", "nquads")
-        ...     read_graph(Path(place) / "export").fingerprint == graph.fingerprint
-        True
+    >>> from tempfile import TemporaryDirectory
+    >>> from recollect.graph.facts import Facts
+    >>> from recollect.graph.times import TimeAxis
+    >>> people, verbs = Vocabulary("entity", ("Ann", "Bob")), Vocabulary("predicate", ("knows",))
+    >>> graph = EpisodicGraph(people, verbs, TimeAxis("year", 1999, 3), {"train": Facts.of([(0, 0, 1, 2)])})
+    >>> with TemporaryDirectory() as place:
+    ...     write_graph(graph, Path(place) / "export", "nquads")
+    ...     read_graph(Path(place) / "export").fingerprint == graph.fingerprint
+    True
     """
     return read_folder(folder, _read_export)
 
