@@ -13,6 +13,7 @@ import typer
 from benchmarks import accuracy as accuracy_race
 from benchmarks import compare as comparison
 from benchmarks import events as event_reading
+from benchmarks import leaders as leaders_table
 from benchmarks import shared_host as shared_hosts
 from benchmarks.bounds import Machine
 from benchmarks.cases import PARTS, all_cases, select_cases
@@ -160,6 +161,22 @@ def accuracy(
         _print_json({"goal": goal, "contenders": results})
     else:
         typer.echo("\n".join(accuracy_race.format_results(results)))
+
+
+@app.command()
+def leaders(
+    table: Annotated[Path, typer.Argument(help="CSV file of tenures: subject, predicate, object, start, end.")],
+    as_json: Json = False,
+) -> None:
+    """Learn a table of office holders with all defaults and ask who held which office in every year.
+
+    Example: `python -m benchmarks leaders $RECOLLECT_DATA/wild/leaders.csv`
+    """
+    report = leaders_table.measure(table)
+    if as_json:
+        _print_json(report)
+    else:
+        typer.echo("\n".join(leaders_table.format_report(report)))
 
 
 @app.command("shared-host")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paper import as_of, costs, forecast, intervals, leaderboards, projection, projection_page, rare, tables
+from paper import as_of, costs, forecast, history, intervals, leaderboards, projection, projection_page, rare, tables
 from paper.provenance import commit, provenance
 from paper.workspace import Report, Workspace
 from recollect import UserError
@@ -50,6 +50,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "recipes-icews": _leaderboard("Two recipes, ICEWS", 60, "icews-countries"),
     "recipes-gdelt": _leaderboard("Two recipes, GDELT", 60, "gdelt2012-countries"),
     "benchmark-icews05-15": _leaderboard("ICEWS05-15, modern recipe", 180, "icews05-15"),
+    "history": Experiment("History alone and added to models", 60, history.run, history.page),
     "forecast": Experiment("Forecasts one step ahead", 15, forecast.run, forecast.page),
     "intervals": Experiment("When facts held, as intervals", 2, intervals.run, intervals.page),
 }

@@ -21,7 +21,8 @@ from recollect.graph.fact_index import FactIndex
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 FORM_SUFFIXES = {"both": " + static", "semantic": ", static", "episodic": ""}
 CHOICE = {
-    "test": "Settings were chosen on the validation split, and each row was evaluated once on the test split.",
+    "test": "Settings were chosen on the validation split, and each row was evaluated once on the test split. "
+    "Memories add the [history](history.md) of the stored facts to these models.",
     "valid": "Settings are chosen by these figures; the test split is not used.",
 }
 

@@ -96,9 +96,9 @@ def trained_memory(facts_csv, tmp_path_factory) -> Path:
 def run(monkeypatch, capsys):
     """Run a command in this process: (exit code, standard output, standard error)."""
 
-    def call(*words: object) -> tuple[int, str, str]:
+    def call(*words: object, columns: int = 200) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["recollect", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit) as stopped:
             main()
         captured = capsys.readouterr()

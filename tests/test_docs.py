@@ -64,7 +64,9 @@ def small_icews() -> EpisodicGraph:
 
 
 def write_tables(folder: Path) -> None:
-    """Write the files that the pages read: events.csv, raw ICEWS and raw GDELT events."""
+    """Write the files that the pages read: ministers.csv, events.csv, raw ICEWS and raw GDELT events."""
+    ministers = next(content for language, content in blocks("docs/first-hour.md") if language == "text")
+    (folder / "ministers.csv").write_text(ministers, encoding="utf-8")
     names = ["Turkey", "Syria", "Iran", "China"]
     rows = [
         f"{a},{predicate},{b},2014-{month:02}"

@@ -551,3 +551,13 @@ def test_a_changed_file_of_a_real_dataset_is_refused(real_data, tmp_path, monkey
     monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
     with pytest.raises(UserError, match=r"icews_2014_valid\.txt.* 8,941 rows"):
         dataset("icews14")
+
+
+def test_show_fits_a_screen_of_80_by_24(run):
+    code, out, _ = run("data", "show", "world", columns=80)
+    lines = out.rstrip("\n").splitlines()
+    assert code == 0
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert "splits: train 21,232, valid 2,654, test 2,654" in lines
+    assert lines[-1] == "Next: recollect train world"

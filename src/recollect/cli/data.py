@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,6 @@ from recollect.cli import options as opt
 from recollect.cli.rendering import (
     byte_progress,
     check_place,
-    console,
     plain,
     print_json,
     print_line,
@@ -67,7 +67,7 @@ def data_show(
     figure: Annotated[Path | None, typer.Option(help="Save a figure here (.png, .svg, .pdf).")] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Show sizes, density, the busiest entities and predicates, facts over time and how long facts last.
+    """Show what a graph holds: counts, facts over time, the busiest labels, how long facts last.
 
     \b
     recollect data show world
@@ -75,6 +75,7 @@ def data_show(
     recollect data show world --figure world.png
     Next: recollect train world
     """
+    from recollect.cli.description import print_description
     from recollect.graph.describe import describe
     from recollect.io.plots import check_figure, graph_overview
 
@@ -87,30 +88,7 @@ def data_show(
     if as_json:
         print_json(about)
     else:
-        print_description(graph, about)
-
-
-def print_description(graph: EpisodicGraph, about: dict[str, Any]) -> None:
-    """Print what `describe` found, a sparkline of facts over time, and the first five facts."""
-    import polars as pl
-
-    from recollect.graph.describe import sparkline
-    from recollect.graph.runs import Runs, has_runs, split_runs
-
-    plotted = {"run_lengths", "over_time"}
-    print_pairs({name.replace("_", " "): value for name, value in about.items() if name not in plotted})
-    width = max(10, console().width - len(about["from"] + about["to"]) - 22)
-    print_pairs({"facts over time": f"{about['from']} {sparkline(about['over_time'], width)} {about['to']}"})
-    runs = Runs.concat(split_runs(graph).values())[:5]
-    first, table = runs.first, graph.table(runs.first)
-    if has_runs(graph):
-        pairs = zip(table["time"], graph.times.take(runs.last), strict=True)
-        times = [first_time if first_time == last else f"{first_time}..{last}" for first_time, last in pairs]
-        table = table.with_columns(pl.Series("time", times))
-    for name, values in (("value", first.value), ("weight", first.weight)):
-        if values is not None:
-            table = table.with_columns(pl.Series(name, values.tolist()))
-    print_rows(table.to_dicts(), as_json=False)
+        print_description(graph, about, shlex.quote(data))
 
 
 @app.command("fetch")
