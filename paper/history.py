@@ -19,7 +19,7 @@ from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.history.cells import CellRates
 from recollect.history.history import History
-from recollect.memory.fitting import HeldOut, fit_with_history
+from recollect.memory.fitting import HeldOut, fit_fold
 from recollect.memory.scorer import MemoryScorer
 from recollect.models.tensor_model import TensorModel
 
@@ -125,7 +125,7 @@ class _Fitted:
         if names:
             models = [self._train(PARTS[name]) for name in names]
             unfitted = MemoryScorer(tuple(models), history, {}, CellRates.fit(history, seed=self.seed))
-            weights, _ = fit_with_history(unfitted, HeldOut.of(self.graph), self.seed)
+            weights = fit_fold(unfitted, HeldOut.of(self.graph), self.seed).weights
             scorer = replace(unfitted, weights=weights)
         figures = {}
         for split in ("valid", "test"):
