@@ -61,7 +61,6 @@ def train(
     \b
     recollect train events.csv                      learns all facts; writes events.memory
     recollect train events.csv --evaluate           withholds some and measures on them
-    recollect train icews14 --model cont --dim 20
     recollect train events.csv --resume             after Ctrl-C
     Next: recollect ask events.memory
     """

@@ -160,6 +160,7 @@ def sample_scored(
     known: FactIndex,
     generator: torch.Generator,
     unseen: float = 0.0,
+    present: Tensor | None = None,
 ) -> Sample:
     """Return the same of facts whose candidates are scored already: n facts, (n, N).
 
@@ -167,13 +168,15 @@ def sample_scored(
     answers show, `unseen` times as many, these are among the false candidates: every answer but the fact that is asked
     for then counts 1 + unseen times, so that the loss of the fit is that of a full view in expectation.
     Each query contributes its BEST_CANDIDATES candidates and OTHER_CANDIDATES random ones, which are weighted to
-    represent all others.
+    represent all others. Only ids that are `present`, (N,) bool, are candidates; by default all.
     """
     parts: list[Sample] = []
     for part, scores in scored:
         is_stored, is_known, truth = (index.mask(part, slot) for index in (stored, known, answers))
         logits = predicted_logits(scores, is_stored)
         usable = ~is_stored & (truth | ~is_known)
+        if present is not None:
+            usable &= present
         ids, weight = _choose_candidates(logits.masked_fill(~usable, -torch.inf), generator)
         kept = usable.gather(1, ids) & (weight > 0)
         context = stored_context(is_stored).expand(ids.shape)

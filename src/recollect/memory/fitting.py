@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ FIT_FACTS = {"s": 2048, "p": 2048, "o": 2048, "t": 512}  # at most: scoring all 
 FIT_ROWS = 256  # facts scored at a time
 MIN_FACTS = 16  # at least
 FIT_BYTES = {"s": 2**28, "p": 2**28, "o": 2**28, "t": 2**24}  # of scores; larger graphs are fitted to fewer facts
-SLOPE_STRENGTH = 1.0  # of a calibration whose slope is 1, in held-out answers: matters to graphs of a few facts
+SLOPE_STRENGTH = 10.0  # of a calibration whose slope is 1, in held-out answers: matters to graphs of a few facts
 Weights = dict[str, tuple[float, ...]]
 
 
@@ -45,17 +45,33 @@ class HeldOut:
     stored: FactIndex
     known: FactIndex  # both
     unseen: float = 0.0  # facts that are withheld besides, the test split, for each held-out fact
+    present: Mapping[str, Tensor] = field(default_factory=dict)  # slot -> which ids can be answers, if not all: (N,)
 
     @classmethod
-    def of(cls, graph: EpisodicGraph) -> HeldOut:
-        """Return the validation split as held-out facts of the train split; of runs, one time each."""
+    def of(cls, graph: EpisodicGraph, *, is_fold: bool = False) -> HeldOut:
+        """Return the validation split as held-out facts of the train split; of runs, one time each.
+
+        In a fold of a graph that is learned whole, labels without a stored fact are no answers: a memory has none.
+        """
         valid = sampled(graph, "valid", seeded(0)).true()
         answers, stored, known = (
             index_of(stored_in(graph, *splits), graph.sizes) for splits in (["valid"], ["train"], ["train", "valid"])
         )
         at_random = len(valid) > 0 and int(valid.t.min()) <= _last_time(graph)
         unseen = graph.counts.get("test", 0) / max(1, graph.counts.get("valid", 0)) if at_random else 0.0
-        return cls(valid, answers, stored, known, unseen)
+        present = _present(graph) if is_fold else {}
+        return cls(valid, answers, stored, known, unseen, present)
+
+
+def _present(graph: EpisodicGraph) -> dict[str, Tensor]:
+    """Return which entities and predicates have facts in the train split: (N,) bool by slot."""
+    train = stored_in(graph, "train")
+    facts = train.first if isinstance(train, Runs) else train
+    entities = torch.zeros(graph.sizes["entity"], dtype=torch.bool)
+    entities[torch.cat([facts.s, facts.o])] = True
+    predicates = torch.zeros(graph.sizes["predicate"], dtype=torch.bool)
+    predicates[facts.p] = True
+    return {"s": entities, "p": predicates, "o": entities}
 
 
 def _last_time(graph: EpisodicGraph) -> int:
@@ -108,6 +124,7 @@ def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
             known=held_out.known,
             generator=generator,
             unseen=held_out.unseen,
+            present=held_out.present.get(slot),
         )
     samples[CELL] = sample_times(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
     return Fold(weights, samples, torch.cat(gains))

@@ -101,7 +101,9 @@ class Learning:
         self.finished = yield from self._train(fold, [self.recipe] * len(self.configs))
         models, reports = _results(self.finished)
         self._valid_mrr = [report["training"]["valid_mrr"] for report in reports]
-        self._choice = choose(models, fold, history=self.with_history, seed=self.seed, show=self.show)
+        self._choice = choose(
+            models, fold, history=self.with_history, seed=self.seed, show=self.show, is_fold=fold is not self.graph
+        )
         if self.is_auto and self._choice.fold is not None and not self._choice.fold.is_gain:
             self.note = _no_gain(models, self._choice.fold)
         elif fold is not self.graph:
@@ -178,10 +180,16 @@ class Choice:
 
 
 def choose(
-    models: tuple[TensorModel, ...], graph: EpisodicGraph, *, history: bool, seed: int, show: ShowProgress = not_shown
+    models: tuple[TensorModel, ...],
+    graph: EpisodicGraph,
+    *,
+    history: bool,
+    seed: int,
+    show: ShowProgress = not_shown,
+    is_fold: bool = False,
 ) -> Choice:
     """Fit weights and calibration on the validation split of a graph, never on its test split."""
-    held_out = HeldOut.of(graph)
+    held_out = HeldOut.of(graph, is_fold=is_fold)
     if not history:
         with one_thread():
             return Choice(None, None, *fit_without_history(models, held_out, seed))
@@ -205,7 +213,9 @@ def learn_history(graph: EpisodicGraph, *, seed: int = 0, show: ShowProgress = n
     if has_validation(graph):
         choice = choose((), graph, history=True, seed=seed, show=show)
         return choice.learned((), graph, about, seed=seed, show=show)
-    choices = [choose((), fold, history=True, seed=seed, show=show) for fold in held_out_folds(graph, seed)]
+    choices = [
+        choose((), fold, history=True, seed=seed, show=show, is_fold=True) for fold in held_out_folds(graph, seed)
+    ]
     calibration = calibration_of([choice.fold for choice in choices if choice.fold is not None], graph)
     if choices:
         with show() as progress:
