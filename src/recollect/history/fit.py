@@ -27,6 +27,7 @@ from recollect.history.reference import blocks, loops
 from recollect.history.shares import LeftOutShares
 
 PASSES = 12
+SAMPLED_PASSES = 36  # where a pass reads a sample: validation MRR of who on ICEWS05-15 is 0.709 instead of 0.698
 RELAXATION = 1.8  # exponent of the multiplicative update: between 1 and 2 it converges in fewer passes
 STRENGTH = 3.0  # α: facts that the prior of a kernel value counts as
 AFFINITY_STRENGTH = 0.3  # facts that an affinity of 1 counts as
@@ -150,15 +151,16 @@ def fit_kernel(
     rng: np.random.Generator,
     report: Callable[[float], None] = lambda share: None,
 ) -> tuple[Floats, Floats]:
-    """Return kernel and weights after PASSES passes over the queries, or samples of them where they cost too much.
+    """Return kernel and weights after passes over the queries, or over samples of them where they cost too much.
 
     A bin whose kernel starts at 0 stays 0.
     """
     total = int(queries.cost.sum())
     share = min(1.0, PASS_EDGES / max(1, total))
+    passes = PASSES if share == 1.0 else SAMPLED_PASSES
     average = Statistics.zeros(kernel, weights)
     allowed = kernel > 0
-    for number in range(PASSES):
+    for number in range(passes):
         sums = _run_pass(run, kernel, weights, *queries.sample(share, rng), int(total * share))
         step = 1.0 if share == 1.0 else (number + 1) ** -0.6
         average.add_(sums, factor=step / share, keep=1 - step)
@@ -168,7 +170,7 @@ def fit_kernel(
         kernel = (kernel * ratio**RELAXATION).astype(np.float32) if number else np.where(allowed, target, 0)
         typical = (average.weight_hits.sum(0) + 0.1) / (average.weight_exposure.sum(0) + 1.0)
         weights = ((1 + average.weight_hits) / (1 / typical + average.weight_exposure)).astype(np.float32)
-        report((number + 1) / PASSES)
+        report((number + 1) / passes)
     return kernel, weights
 
 
