@@ -41,8 +41,10 @@ class Board:
     seeds: tuple[int, ...] = (0, 1, 2)
     counted: bool = True  # whether counting is evaluated too; of ICEWS05-15 another page has it
     published: tuple[tuple[str, float], ...] = ()
+    note: str = ""  # on how its figures came about
 
 
+SAMPLED = "Evaluated when sampled fits took 12 passes; they take 36 now."
 BOARDS = (
     Board(
         data="icews14",
@@ -55,9 +57,11 @@ BOARDS = (
         seeds=(0,),
         counted=False,
         published=(("TNTComplEx, ten times the dim", 0.67), ("best of any method", 0.698)),
+        note="Evaluated twice on the test split: sampled fits of 12 passes had 0.692 and 0.673; 36 passes were then "
+        "chosen on the validation split.",
     ),
-    Board(data="icews-countries"),
-    Board(data="gdelt2012-countries", seeds=(0,)),  # a seed only chooses which facts a pass reads
+    Board(data="icews-countries", note=SAMPLED),
+    Board(data="gdelt2012-countries", seeds=(0,), note=SAMPLED),  # a seed only chooses which facts a pass reads
 )
 
 
@@ -90,6 +94,7 @@ def _run_board(workspace: Workspace, board: Board) -> dict[str, Any]:
     return {
         "data": board.data,
         "published": board.published,
+        "note": board.note,
         "slots": board.slots,
         "sizes": graph.sizes,
         "splits": {split: len(facts) for split, facts in graph.splits.items()},
@@ -168,9 +173,10 @@ def page(found: dict[str, Any], _folder: Path) -> str:
         "Filtered MRR of the test split: *who, whom* of subjects and objects together, *what* of predicates, *when* of "
         "times; the filter knows all facts with the same other slots, and ties count half. History is fitted to the "
         "train split, without a model; sums are Σ a θ + b · history, weighted on the validation split. Settings were "
-        "chosen on the validation split, and each row was evaluated once on the test split. Means over seeds ± their "
-        "standard deviation; Hits@n of who and whom in percent; *valid* is the MRR of who and whom on the validation "
-        "split, whose filter does not know the test facts; *min* is minutes with training and evaluation (a model that "
+        "chosen on the validation split, and each row was evaluated once on the test split, unless a note says "
+        "otherwise. Means over seeds ± their standard deviation; Hits@n of who and whom in percent; *valid* is the MRR "
+        "of who and whom on the validation split, whose filter does not know the test facts; *min* is minutes with "
+        "training and evaluation (a model that "
         "several rows share counts in each).",
         "ConT has dims 100 / 12 and ComplEx dim 200, both with a static part and the modern recipe. Models without "
         "history are in [benchmark-icews14](benchmark-icews14.md) and "
@@ -192,6 +198,8 @@ def page(found: dict[str, Any], _folder: Path) -> str:
         parts.append(markdown_table(head, lines))
         seconds = fmean(row["history_fit"]["seconds"] for row in board["rows"])
         parts.append(f"Fitting history took {seconds:.0f} s (mean), next to other work on the machine.")
+        if board["note"]:
+            parts.append(board["note"])
         if board["published"]:
             figures = ", ".join(f"{name} {number(mrr)}" for name, mrr in board["published"])
             parts.append(f"Published test MRR of who and whom: {figures}.")
