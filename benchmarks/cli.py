@@ -82,13 +82,14 @@ def contests(
 @app.command()
 def intervals(
     count: Annotated[int, typer.Option(min=100, help="Intervals over 200 years of days.")] = 1_000_000,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure seconds and peak memory of reading, learning and asking a graph of intervals, step by step.
 
     Example: `python -m benchmarks intervals --count 10000`
     """
-    print_rows(measure_intervals(count), as_json)
+    print_rows(measure_intervals(300 if quick else count), as_json)
 
 
 @app.command()

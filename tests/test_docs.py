@@ -64,7 +64,19 @@ def small_icews() -> EpisodicGraph:
 
 
 def write_tables(folder: Path) -> None:
-    """Write the files that the pages read: ministers.csv, events.csv, raw ICEWS and raw GDELT events."""
+    """Write the files that the pages read: tables, raw ICEWS and raw GDELT events."""
+    write_facts(folder)
+    event = ["2018-10-04", "A (USA)", "Social", "USA", "Visit", "042", "1.9", "B (RUS)", "Social", "RUS", *["x"] * 9]
+    lines = [["Event ID", "Event Date", *["x"] * 18], *([str(i), *event] for i in range(3))]
+    (folder / "icews").mkdir()
+    (folder / "icews" / "events.tab").write_text("\n".join("\t".join(line) for line in lines) + "\n")
+    (folder / "gdelt").mkdir()
+    with zipfile.ZipFile(folder / "gdelt" / "sample.zip", "w") as archive:
+        archive.writestr("sample.CSV", "".join(gdelt_row(i) for i in range(60)))
+
+
+def write_facts(folder: Path) -> None:
+    """Write the tables of facts that the pages read: ministers.csv and events.csv."""
     ministers = next(content for language, content in blocks("docs/first-hour.md") if language == "text")
     (folder / "ministers.csv").write_text(ministers, encoding="utf-8")
     names = ["Turkey", "Syria", "Iran", "China"]
@@ -75,13 +87,6 @@ def write_tables(folder: Path) -> None:
         for month in (3, 7, 12)
     ]
     (folder / "events.csv").write_text("subject,predicate,object,time\n" + "\n".join(rows) + "\n")
-    event = ["2018-10-04", "A (USA)", "Social", "USA", "Visit", "042", "1.9", "B (RUS)", "Social", "RUS", *["x"] * 9]
-    lines = [["Event ID", "Event Date", *["x"] * 18], *([str(i), *event] for i in range(3))]
-    (folder / "icews").mkdir()
-    (folder / "icews" / "events.tab").write_text("\n".join("\t".join(line) for line in lines) + "\n")
-    (folder / "gdelt").mkdir()
-    with zipfile.ZipFile(folder / "gdelt" / "sample.zip", "w") as archive:
-        archive.writestr("sample.CSV", "".join(gdelt_row(i) for i in range(60)))
 
 
 def gdelt_row(number: int) -> str:
@@ -208,6 +213,7 @@ def test_commands_of_the_paper_and_the_benchmarks_run(page, tmp_path):
 @pytest.mark.long
 def test_the_data_page_on_real_files(run, tmp_path, real_data, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    write_facts(tmp_path)
     (tmp_path / "icews").symlink_to(real_data / "icews-raw")
     (tmp_path / "gdelt").mkdir()
     with zipfile.ZipFile(tmp_path / "gdelt" / "sample.zip", "w") as archive:
