@@ -49,7 +49,7 @@ SLOTS = "spo"  # that can be asked for at a time that is given
 FAR = 8  # steps ahead of the second kernel of cells, on an axis that is long enough
 HORIZONS = (1, 2, 4, 8, 16, 32)  # that the calibration is fitted to
 FIT_QUESTIONS, FIT_TIMES = 384, 12  # per horizon: questions of each slot, and times whose cells are sampled
-MAX_FACTS = 100_000  # of a graph of intervals, which are expanded: a fit to so many takes seconds
+MAX_FACTS = 5_000  # of a graph of intervals, which are expanded: a fit to 15,000 at as many days takes a minute
 PAST = slice(1, 1 + SIDE)  # the bins of past lags
 
 
