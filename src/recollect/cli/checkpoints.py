@@ -1,4 +1,4 @@
-"""The checkpoints of a training: one file beside the memory for each of its runs."""
+"""The checkpoints of a training: one file next to the memory for each of its runs."""
 
 from __future__ import annotations
 
