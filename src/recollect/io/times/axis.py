@@ -71,6 +71,35 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
     return RowTimes(tables, bins, axis, (note,) if note else ())
 
 
+def find_bins(
+    table: Table, grain: str, dates: str | None, inclusive_end: bool, *, whole_periods: bool = False
+) -> tuple[Table, pl.DataFrame]:
+    """Return the rows whose times are known and their first and last bin at `grain`, null where open.
+
+    With `whole_periods`, a time coarser than the grain covers all bins of its period; otherwise it is refused.
+    """
+    tables = {"train": table}
+    roles = _time_roles(tables)
+    if not roles:
+        return table, pl.DataFrame({"first": [0] * table.frame.height, "last": 0})
+    labels = _distinct_labels(tables, roles)
+    parsed = parse_times(
+        labels.select("label", "first"),
+        dates,
+        grain,
+        dated=_called_dates(tables, roles),
+        where=lambda row: _locate(tables, row),
+    )
+    table = _readable(table, parsed)
+    times = labels.join(parsed.frame, on="label", how="left", maintain_order="left")
+    is_point = "time" in roles
+    table, bins = _row_bins(table, _with_bins(times, grain, inclusive_end, coarse=not is_point or whole_periods), grain)
+    if is_point and whole_periods:
+        ends = _with_bins(times, grain, inclusive_end=True, coarse=True)
+        bins = bins.with_columns(last=_look_up(table.frame, "time", ends)["last_bin"])
+    return table, bins.select("first", "last")
+
+
 def _time_roles(tables: Mapping[str, Table]) -> list[str]:
     """Return the time roles of all tables; raise UserError if a table lacks one of them."""
     roles = [role for role in TIME_ROLES if any(role in table.frame.columns for table in tables.values())]
