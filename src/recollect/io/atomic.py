@@ -139,19 +139,19 @@ def existing_folder(path: Path) -> Path:
 def read_folder(path: Path, read: Callable[[Path], T]) -> T:
     """Return `read(folder)`; it is called again if another process replaced the folder meanwhile."""
     for _ in range(MAX_READS - 1):
-        before = _identity(path)
+        before = folder_identity(path)
         try:
             found = read(existing_folder(path))
         except Exception:
-            if _identity(path) == before:
+            if folder_identity(path) == before:
                 raise
         else:
-            if _identity(path) == before:
+            if folder_identity(path) == before:
                 return found
     return read(existing_folder(path))
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
+def folder_identity(path: Path) -> tuple[int, ...] | None:
     """Return numbers that change when `path` is renamed or replaced; None if there is nothing."""
     try:
         found = path.stat()

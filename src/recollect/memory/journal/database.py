@@ -1,99 +1,94 @@
-"""The journal of a memory: every change with its transaction time, in an SQLite database that is a sibling of the bundle.
+"""The journal of a memory: every change with its transaction time, in an SQLite file that is a sibling of the bundle.
 
-The journal of `world.memory` is `world.memory.journal`. A change is appended inside one transaction that has read all
-changes before it, and is on disk when the transaction ends (write-ahead log, synchronous=FULL). Readers take no lock.
+The journal of `world.memory` is `world.memory.journal`. A change is appended in one transaction that has read all
+changes before it, and is on disk when that ends (write-ahead log, synchronous=FULL). Readers wait for nobody.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import RLock
-from typing import Any
-from urllib.parse import quote
 
-import polars as pl
+from recollect.io.atomic import locked, replaced_file
+from recollect.memory.journal.events import APPLICATION, TABLES, VERSION, Events, Transaction
+from recollect.memory.journal.files import empty_log, explained, file_identity, open_reader, open_writer
 
-from recollect.errors import UserError
-from recollect.io.atomic import flush_folder
-from recollect.memory.changes import SCHEMA, Delta
-
-APPLICATION, VERSION = 0x52434C4A, 1  # of the file: recollect's journal, and the version of its tables
-BUSY_SECONDS = 60.0  # how long to wait for another process that writes
 SUFFIX = ".journal"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ROLES = ("entity", "predicate", "erased")  # of the labels of an event
-_TABLES = """
-CREATE TABLE journal (id TEXT NOT NULL, base TEXT NOT NULL, step INTEGER NOT NULL);
-CREATE TABLE events (event INTEGER PRIMARY KEY, known_at INTEGER NOT NULL, first INTEGER, last INTEGER);
-CREATE TABLE changes (event INTEGER NOT NULL, change TEXT NOT NULL, subject TEXT NOT NULL, predicate TEXT NOT NULL,
-                      object TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER);
-CREATE TABLE labels (event INTEGER NOT NULL, role TEXT NOT NULL, label TEXT NOT NULL);
-CREATE TABLE files (name TEXT NOT NULL, digest TEXT NOT NULL, event INTEGER, PRIMARY KEY (name, digest));
-CREATE INDEX changes_of_events ON changes (event);
-CREATE INDEX labels_of_events ON labels (event);
-"""
 
 
-@dataclass(frozen=True, eq=False)
-class Event:
-    """One change of a memory: its number, from 1, its transaction time, and what it did."""
-
-    number: int
-    known_at: datetime  # in UTC, later than that of all events before
-    delta: Delta
+def journal_path(memory: Path) -> Path:
+    """Return the path of the journal of a saved memory."""
+    resolved = memory.resolve()
+    return resolved.with_name(resolved.name + SUFFIX)
 
 
-class Journal:
-    """The changes of one memory, in order. One thread at a time uses it."""
+class Journal(Events):
+    """The committed events of one memory, and the transactions that append to them."""
 
-    def __init__(self, writer: sqlite3.Connection, reader: sqlite3.Connection, path: Path | None) -> None:
-        self._writer, self._reader, self.path = writer, reader, path
-        self._lock = RLock()
-        self._version = -1  # of the content that was read last
-        self._identity = None if path is None else _identity(path)
-        self.id, self.base, self.step = "", "", 1
-        with self._explained():
-            row = reader.execute("SELECT id, base, step FROM journal").fetchone()
-            if row is not None:
-                self.id, self.base, self.step = row
+    def __init__(self, path: Path | None) -> None:
+        """Open the journal at a path, or start one in main memory."""
+        self._writer: Transaction | None = None
+        lock = RLock()
+        if path is None:
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            connection.executescript(TABLES)
+            self._writer = Transaction(connection, lock, None)
+            self._writer.restart("")
+        else:
+            connection = open_reader(path, APPLICATION, VERSION)
+        super().__init__(connection, lock, path)
+        self._file = None if path is None else file_identity(path)
+        weakref.finalize(self, _close, connection)
 
     @classmethod
-    def in_memory(cls, base: str, step: int) -> Journal:
-        """Return the journal of a memory that has no place on disk."""
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _create_tables(connection, base, step)
-        return cls(connection, connection, None)
+    def create(cls, path: Path, base: str, identity: str | None = None) -> Journal:
+        """Return the journal at a path, started for a memory where there is none; `base` fingerprints its graph."""
+        with explained(path), locked(path):
+            if not path.exists():
+                with replaced_file(path) as temporary:
+                    connection = sqlite3.connect(temporary, isolation_level=None)
+                    try:
+                        connection.execute("PRAGMA journal_mode=MEMORY")  # what is not in place yet needs no log
+                        connection.executescript(TABLES)
+                        Transaction(connection, RLock(), temporary).restart(base, identity)
+                    finally:
+                        connection.close()
+        return cls(path)
 
-    @classmethod
-    def open(cls, path: Path) -> Journal:
-        """Return the journal at a path, which exists."""
-        with _explained(path):
-            writer, reader = _connect(path), _connect(path)
+    def is_in_place(self) -> bool:
+        """Return whether the file is still the one that was opened."""
+        return self.path is None or file_identity(self.path) == self._file
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Yield the transaction of the only writer; it is undone if there is an error."""
+        if self._writer is None:
+            assert self.path is not None
+            with explained(self.path):
+                self._writer = Transaction(open_writer(self.path), RLock(), self.path)
+            weakref.finalize(self, _close, self._writer.connection)
+        with self._writer.explained() as connection:
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                _check_kind(reader, path)
-                return cls(writer, reader, path)
-            except BaseException:
-                writer.close()
-                reader.close()
-                raise
+                yield self._writer
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
-    @classmethod
-    def create(cls, path: Path, base: str, step: int) -> Journal:
-        """Return the journal at a path, which is created if there is none; `base` is the fingerprint of the graph."""
-        with _explained(path):
-            if not path.exists() or not path.stat().st_size:
-                connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-                try:
-                    connection.execute("PRAGMA journal_mode=WAL")
-                    connection.execute("PRAGMA synchronous=FULL")
-                    _create_tables(connection, base, step)
-                finally:
-                    connection.close()
-                flush_folder(path.parent)
-        return cls.open(path)
+    def purge(self, until: int) -> None:
+        """Remove the labels that events until a number erased, and every trace of them in the files."""
+        with self.writing() as transaction:
+            transaction.remove_erased(until)
+        with transaction.explained() as connection:
+            connection.execute("VACUUM")
+            empty_log(connection)
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):
+        connection.close()

@@ -53,6 +53,11 @@ class FactParts:
         return self.time is not None or self.start is not None or self.end is not None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is given."""
+        return not self.triple and not self.has_time
+
+    @property
     def triple(self) -> dict[str, str]:
         """The given ones of subject, predicate and object."""
         return {name: getattr(self, name) for name in TRIPLE if getattr(self, name) is not None}
