@@ -8,16 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.intervals import IntervalPredictor
 from recollect.graph.facts import EpisodicGraph
 from recollect.io.tables.reading import Source
 from recollect.memory.asking import Asking
-from recollect.memory.changes import Delta
 from recollect.memory.forecasts import Forecaster
-from recollect.memory.journal.effects import addition, erasure, matching, removal
-from recollect.memory.journal.inputs import FactParts, asked_fact, asked_facts
+from recollect.memory.journal.effects import addition_of, removal_of
+from recollect.memory.journal.inputs import FactParts
 from recollect.memory.journal.moments import Moment
 from recollect.memory.learning import Learned, Learning, finish_runs, run_training
 from recollect.memory.questions import Time
@@ -155,16 +153,8 @@ class Memory(Asking):
         Columns: event, known_at, change, subject, predicate, object, from, to.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
-        if (facts is None) == parts.is_empty:
-            raise UserError("give facts, or one fact by its parts: subject, predicate, object and time")
-
-        def effect(graph: EpisodicGraph) -> Delta:
-            if facts is None:
-                return addition(graph, asked_fact(graph, parts, inclusive_end=inclusive_end))
-            asked = asked_facts(graph, facts, columns=columns, dates=dates, inclusive_end=inclusive_end)
-            return addition(graph, asked)
-
-        return self._timeline.change(effect)
+        options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
+        return self._timeline.change(addition_of(facts, parts, options))
 
     def forget(
         self,
@@ -180,26 +170,19 @@ class Memory(Asking):
         columns: Mapping[str, str | int] | None = None,
         dates: str | None = None,
         inclusive_end: bool = False,
+        preview: bool = False,
     ) -> pl.DataFrame:
         """Remove stored facts, all or none, and return what was removed; what is not stored is left alone.
 
         Facts are given as to `remember`. Parts that are left out match everything, and a time coarser than the grain
         means all of it: `forget(subject="Turkey", time="2014-12")`. `entity` removes an entity altogether, from facts,
         labels and embeddings, at every `known_at` too; `consolidate` then removes its label from the disk.
+        With `preview`, what would be removed is returned and stays.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
-        if [facts is not None, entity is not None, not parts.is_empty].count(True) != 1:
-            raise UserError("give facts, or parts of facts, or an entity to forget")
-
-        def effect(graph: EpisodicGraph) -> Delta:
-            if entity is not None:
-                return erasure(graph, entity)
-            if facts is None:
-                return matching(graph, parts.triple, parts.bins(graph.times, inclusive_end=inclusive_end))
-            asked = asked_facts(graph, facts, columns=columns, dates=dates, inclusive_end=inclusive_end, forget=True)
-            return removal(graph, asked)
-
-        return self._timeline.change(effect)
+        options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
+        effect = removal_of(facts, entity, parts, options)
+        return self._timeline.preview(effect) if preview else self._timeline.change(effect)
 
     def changes(self, since: Moment | None = None, until: Moment | None = None) -> pl.DataFrame:
         """Return what was remembered and forgotten between two moments, in order.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
@@ -15,21 +16,21 @@ from threading import RLock
 import polars as pl
 
 from recollect.errors import UserError, check_process
-from recollect.graph.facts import EpisodicGraph
-from recollect.io.atomic import existing_folder, folder_identity
+from recollect.io.atomic import existing_folder, folder_identity, locked
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
 from recollect.memory.changes import Delta, without
 from recollect.memory.growth import grow
 from recollect.memory.journal.database import Journal, journal_path
+from recollect.memory.journal.effects import Effect
 from recollect.memory.journal.events import Events, Transaction
-from recollect.memory.journal.moments import Moment, change_table, parse_moment
+from recollect.memory.journal.moments import Moment, change_rows, change_table, parse_moment
 from recollect.memory.learning import Learned
 from recollect.memory.saved import JOURNAL, read_learned, to_bundle
 from recollect.memory.snapshot import Snapshot
 
 MOMENTS = 4  # states of earlier moments that are kept
 
-Effect = Callable[[EpisodicGraph], Delta]
+Learn = Callable[[Learned, Delta], Learned]
 Folder = tuple[int, ...]  # what tells a bundle from one that took its place
 
 
@@ -107,6 +108,11 @@ class Timeline:
         self.now()
         return self._journal is not None and self._journal.has_file(name, digest)
 
+    def preview(self, effect: Effect) -> pl.DataFrame:
+        """Return what a change would do, in the columns of `changes`, with nulls for event and known_at."""
+        snapshot = self.now()
+        return change_table(change_rows(effect(snapshot.graph)), snapshot.graph.times)
+
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def change(self, effect: Effect, *, file: tuple[str, str] | None = None) -> pl.DataFrame:
@@ -155,6 +161,30 @@ class Timeline:
         write_bundle(path, to_bundle(learned), overwrite=overwrite)
         with journal.writing() as transaction:
             transaction.restart(fingerprint)
+
+    def consolidate(self, learn: Learn) -> bool:
+        """Replace the bundle by one that `learn` returns; return whether there was anything to learn.
+
+        `learn` is given the newest state and all changes since the bundle was written. Questions are answered
+        meanwhile, and changes are accepted: they are events that the new bundle has not absorbed.
+        """
+        check_process()
+        with ExitStack() as stack:
+            stack.enter_context(self._write_lock if self.path is None else locked(self.path, wait=0))
+            self.now()
+            state, journal = self._state, self._journal
+            if journal is None or state.event == state.absorbed:
+                if journal is not None:
+                    journal.purge(state.absorbed)  # what was killed after it had replaced the bundle
+                return False
+            delta = journal.between(state.absorbed, state.event, state.base.graph.times.step)
+            learned = learn(state.snapshot.learned, delta)
+            if self.path is not None:
+                self.replace_bundle(learned, state.event)
+            else:
+                about = {**learned.about, JOURNAL: {"id": journal.identity.id, "absorbed": state.event}}
+                self._state = _begin(replace(learned, about=about), None)
+            return True
 
     def replace_bundle(self, learned: Learned, event: int, *, overwrite: bool = True) -> None:
         """Write a bundle in place of the memory's own, which has absorbed all events until a number.

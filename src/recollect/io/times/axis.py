@@ -50,14 +50,7 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
             for split, table in tables.items()
         }
         return RowTimes(tables, zero, TimeAxis("ordinal", 0, 1))
-    labels = _distinct_labels(tables, roles)
-    parsed = parse_times(
-        labels.select("label", "first"),
-        dates,
-        grain,
-        dated=_called_dates(tables, roles),
-        where=lambda row: _locate(tables, row),
-    )
+    labels, parsed = _parsed_labels(tables, roles, grain, dates)
     tables = {split: _readable(table, parsed) for split, table in tables.items()}
     times = labels.join(parsed.frame, on="label", how="left", maintain_order="left")
     note = None
@@ -88,14 +81,7 @@ def find_bins(
     roles = _time_roles(tables)
     if not roles:
         return table, pl.DataFrame({"first": [0] * table.frame.height, "last": 0})
-    labels = _distinct_labels(tables, roles)
-    parsed = parse_times(
-        labels.select("label", "first"),
-        dates,
-        grain,
-        dated=_called_dates(tables, roles),
-        where=lambda row: _locate(tables, row),
-    )
+    labels, parsed = _parsed_labels(tables, roles, grain, dates)
     table = _readable(table, parsed)
     times = labels.join(parsed.frame, on="label", how="left", maintain_order="left")
     is_point = "time" in roles
@@ -132,6 +118,21 @@ def _distinct_labels(tables: Mapping[str, Table], roles: list[str]) -> pl.DataFr
         offset += table.frame.height
     counts = (pl.col("first").min(), pl.col("starts").sum(), pl.col("ends").sum())
     return pl.concat(columns).drop_nulls("label").group_by("label").agg(counts).sort("first", "label")
+
+
+def _parsed_labels(
+    tables: Mapping[str, Table], roles: list[str], grain: str | None, dates: str | None
+) -> tuple[pl.DataFrame, TimeLabels]:
+    """Return the distinct labels of all time columns, and what they mean."""
+    labels = _distinct_labels(tables, roles)
+    parsed = parse_times(
+        labels.select("label", "first"),
+        dates,
+        grain,
+        dated=_called_dates(tables, roles),
+        where=lambda row: _locate(tables, row),
+    )
+    return labels, parsed
 
 
 def _called_dates(tables: Mapping[str, Table], roles: list[str]) -> bool:

@@ -5,16 +5,19 @@ Only the train split is stored; the cost is that of reading it once, whatever is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode
 from recollect.graph.runs import Runs, stored
+from recollect.io.tables.reading import Source
 from recollect.memory.changes import (
     ADDED,
     FOREVER,
@@ -26,9 +29,38 @@ from recollect.memory.changes import (
     last_bins,
     sweep,
 )
-from recollect.memory.journal.inputs import Bins
+from recollect.memory.journal.inputs import Bins, FactParts, asked_fact, asked_facts
 
 Ints = NDArray[np.int64]
+Effect = Callable[[EpisodicGraph], Delta]
+
+
+def addition_of(facts: Source, parts: FactParts, options: Mapping[str, Any]) -> Effect:
+    """Return the effect of remembering facts, with options of `asked_facts`, or one fact by its parts."""
+    if (facts is None) == parts.is_empty:
+        raise UserError("give facts, or one fact by its parts: subject, predicate, object and time")
+
+    def effect(graph: EpisodicGraph) -> Delta:
+        if facts is None:
+            return addition(graph, asked_fact(graph, parts, inclusive_end=options["inclusive_end"]))
+        return addition(graph, asked_facts(graph, facts, **options))
+
+    return effect
+
+
+def removal_of(facts: Source, entity: str | None, parts: FactParts, options: Mapping[str, Any]) -> Effect:
+    """Return the effect of forgetting facts, facts with some parts, or an entity."""
+    if [facts is not None, entity is not None, not parts.is_empty].count(True) != 1:
+        raise UserError("give facts, or parts of facts, or an entity to forget")
+
+    def effect(graph: EpisodicGraph) -> Delta:
+        if entity is not None:
+            return erasure(graph, entity)
+        if facts is None:
+            return matching(graph, parts.triple, parts.bins(graph.times, inclusive_end=options["inclusive_end"]))
+        return removal(graph, asked_facts(graph, facts, **options, forget=True))
+
+    return effect
 
 
 def addition(graph: EpisodicGraph, asked: pl.DataFrame) -> Delta:
@@ -100,8 +132,7 @@ class _Store:
             bins = axis.first + axis.step * found.t.numpy()
             return cls(found, bins, bins)
         first, last = (axis.first + axis.step * ids.numpy() for ids in (found.first.t, found.last))
-        ongoing = getattr(found, "ongoing", None)
-        return cls(found.first, first, last if ongoing is None else np.where(ongoing.numpy(), FOREVER, last))
+        return cls(found.first, first, np.where(found.goes_on.numpy(), FOREVER, last))
 
     def of_triples(self, graph: EpisodicGraph, triples: Facts) -> tuple[Ints, Ints, Ints]:
         """Return the stored intervals of distinct triples (m,): number of the triple, first and last bin, (k,) each."""

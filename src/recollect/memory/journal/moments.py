@@ -8,7 +8,7 @@ import polars as pl
 
 from recollect.errors import UserError
 from recollect.graph.times import TimeAxis
-from recollect.memory.changes import TRIPLE
+from recollect.memory.changes import SCHEMA, TRIPLE, Delta
 
 Moment = str | date  # a datetime, also as ISO 8601; without a zone in UTC. A date is its end, as a `since` its start
 
@@ -35,6 +35,14 @@ def parse_moment(moment: Moment, *, at_end: bool) -> datetime:
     if not isinstance(given, datetime):
         given = datetime.combine(given, time.max if at_end else time.min)
     return given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
+
+
+def change_rows(delta: Delta) -> pl.DataFrame:
+    """Return the changes of a delta before it is an event, in the columns that `change_table` reads."""
+    labels = pl.Series("subject", delta.erased, dtype=pl.String)
+    erased = SCHEMA.to_frame().clear(len(labels)).with_columns(labels, change=pl.lit("erased"))
+    numbers = (pl.lit(None, pl.Int64).alias("event"), pl.lit(None, pl.Datetime("us", "UTC")).alias("known_at"))
+    return pl.concat([erased, delta.frame]).with_columns(numbers)
 
 
 def change_table(changes: pl.DataFrame, axis: TimeAxis) -> pl.DataFrame:
