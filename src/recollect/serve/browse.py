@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.graph.facts import EpisodicGraph
-from recollect.graph.runs import Runs, maximal_runs, split_runs, stored
+from recollect.graph.runs import Runs, split_runs
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 SCANNED = 2_000  # labels that contain a text and are compared by number of facts
 _END = "\0"  # of a label
-_HIGHEST = chr(0x10FFFF)  # sorts after every character
 
 
 class LabelIndex:
@@ -40,7 +39,8 @@ class LabelIndex:
     def find(self, text: str, count: int) -> list[int]:
         """Return the ids of at most `count` labels: those that begin with the text first, each by number of facts."""
         wanted = text.casefold()
-        first, last = bisect_left(self._sorted, wanted), bisect_left(self._sorted, wanted + _HIGHEST)
+        first = bisect_left(self._sorted, wanted)
+        last = bisect_left(self._sorted, True, lo=first, key=lambda label: not label.startswith(wanted))
         found = self._by_facts(np.arange(first, last), count)
         if wanted and len(found) < count:
             others = np.fromiter(self._containing(wanted, first, last), dtype=np.int64)
@@ -78,10 +78,8 @@ class Selection:
 class StoreView:
     """The stored runs of a graph, by entity and by time."""
 
-    def __init__(self, graph: EpisodicGraph, *, has_times: bool) -> None:
+    def __init__(self, graph: EpisodicGraph, runs: Runs, *, has_times: bool) -> None:
         self.graph, self.has_times = graph, has_times
-        train = stored(graph, "train")
-        runs = train.true() if isinstance(train, Runs) else maximal_runs(train, graph.sizes)
         self.s, self.p, self.o, self.first = (runs.first.column(slot).numpy() for slot in "spot")
         self.last = runs.last.numpy()
 
@@ -142,7 +140,7 @@ class StoreView:
 
     def ended(self, time: int, entity: int | None, count: int) -> Selection:
         """Return at most `count` runs that ended before a time and of triples that do not hold; the latest first."""
-        runs = np.arange(len(self.s)) if entity is None else self.of_entities(np.array([entity]))
+        runs = self._all(entity)
         past = runs[self.last[runs] < time] if self.has_times else runs[:0]
         held = runs[self.holds(runs, time)]
         past = past[~np.isin(self._triples(past), self._triples(held))]

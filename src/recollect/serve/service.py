@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import islice
 from threading import Lock
 
 import numpy as np
@@ -10,8 +12,7 @@ from numpy.typing import NDArray
 
 from recollect.graph.facts import SLOT_NAMES
 from recollect.memory.memory import Memory
-from recollect.memory.periods import is_period, parse_period
-from recollect.memory.questions import time_index
+from recollect.memory.snapshot import Snapshot
 from recollect.serve.browse import Ints, StoreView
 from recollect.serve.messages import (
     MAX_TOP,
@@ -40,10 +41,11 @@ from recollect.serve.messages import (
 )
 
 SPO = ("subject", "predicate", "object")
+SCANNED_TIMES = 100_000  # ordinals whose digits are compared, some 0.1 s
 
 
 class Service:
-    """Answers questions to a memory, from several threads at a time."""
+    """Answers questions to a memory, from several threads at a time; each by one snapshot of it."""
 
     def __init__(self, memory: Memory, *, state: str = "", read_only: bool = False) -> None:
         """`state` changes whenever answers may change."""
@@ -56,33 +58,16 @@ class Service:
         """A short text that changes whenever answers may change."""
         return self._state
 
-    @property
-    def has_times(self) -> bool:
-        """Whether the memory is episodic."""
-        return "t" in self.memory.scorer.slots
-
-    @property
-    def view(self) -> StoreView:
-        """The stored facts, indexed when they are first browsed and whenever they have changed."""
-        graph = self.memory.graph
-        with self._lock:
-            if self._view is None or self._view.graph is not graph:
-                self._view = StoreView(graph, has_times=self.has_times)
-            return self._view
-
-    # -- questions ----------------------------------------------------------------------------------------------------
-
     def about(self) -> About:
         """Return what the memory is."""
-        memory, graph = self.memory, self.memory.graph
-        times = graph.times
+        memory = self.memory.snapshot()
+        graph, times = memory.graph, memory.graph.times
+        axis = Times(grain=times.grain, first=times.label(0), last=times.label(len(times) - 1), count=len(times))
         return About(
             name=graph.name,
             entities=len(graph.entities),
             predicates=len(graph.predicates),
-            times=Times(grain=times.grain, first=times.label(0), last=times.label(len(times) - 1), count=len(times))
-            if self.has_times
-            else None,
+            times=axis if has_times(memory) else None,
             facts=graph.counts["train"],
             answers_by=str(memory.scorer),
             calibrated=[SLOT_NAMES[slot] for slot in memory.calibration.fits if slot in SLOT_NAMES],
@@ -91,7 +76,7 @@ class Service:
             as_of=memory.about.get("projection", {}).get("as_of"),
             read_only=self.read_only,
             state=self.state,
-            example=self._example(),
+            example=example_fact(self._browse(memory)),
         )
 
     def recall(self, question: Recall) -> Answers:
@@ -102,17 +87,17 @@ class Service:
 
     def know(self, question: Know) -> Answers:
         """Return what holds as of a time."""
-        given = {name: getattr(question, name) for name in SPO}
-        found = self.memory.know(**given, as_of=question.as_of, top=question.top, include=question.include)
-        as_of = self._time_label(self._time(question.as_of))
-        return Answers(answers=answers_of(found, time=as_of), as_of=as_of)
+        memory = self.memory.snapshot()
+        as_of = time_label(memory, memory.time_of(question.as_of))
+        return Answers(answers=know(memory, question), as_of=as_of)
 
     def timeline(self, question: Triple) -> Timeline:
         """Return the probability of a fact over the times, and the intervals in which it held, the newest first."""
+        memory = self.memory.snapshot()
         triple = (question.subject, question.predicate, question.object)
-        table = self.memory.probabilities(*triple)
+        intervals = memory.when(*triple)
+        table = memory.probabilities(*triple)
         table = table[thinned(table["probability"].to_numpy(), question.points)]
-        intervals = self.memory.when(*triple)
         stored, predicted = (intervals.filter(status=status) for status in ("stored", "predicted"))
         shown = pl.concat([stored.head(MAX_TOP), predicted])
         return Timeline(
@@ -122,104 +107,118 @@ class Service:
         )
 
     def why(self, question: Why) -> Answer:
-        """Return the probability of a fact, and the stored facts that speak most for it if it is predicted."""
+        """Return the probability of a fact and, if it is predicted, the stored facts that speak most for it."""
         given = {name: [getattr(question, name)] for name in SLOT_NAMES.values()}
-        (answer,) = answers_of(self.memory.why(given, explain=question.explain))
+        (answer,) = answers_of(self.memory.probability(given, explain=question.explain))
         return answer
 
     def labels(self, question: Completion) -> Labels:
-        """Return labels that begin with a text or contain it; times in their order."""
+        """Return labels that begin with a text, then those that contain it; times in their order."""
+        memory = self.memory.snapshot()
         if question.kind == "time":
-            return self._times(question)
-        of_entities = question.kind == "entity"
-        view, graph = self.view, self.view.graph
-        index, facts = (
-            (view.entities, view.entity_facts) if of_entities else (view.predicates, view.predicate_facts)
-        )
-        labels = (graph.entities if of_entities else graph.predicates).labels
+            return complete_time(memory, question)
+        view = self._browse(memory)
+        if question.kind == "entity":
+            labels, index, facts = memory.graph.entities.labels, view.entities, view.entity_facts
+        else:
+            labels, index, facts = memory.graph.predicates.labels, view.predicates, view.predicate_facts
         found = index.find(question.text, question.top)
         return Labels(labels=[Label(label=labels[i], facts=int(facts[i])) for i in found])
 
     def entity(self, question: OneEntity) -> EntityFacts:
         """Return what holds of an entity, as subject and as object, as of a time."""
-        view = self.view
-        number = view.graph.entities.index(question.label)
-        as_of = self._time_label(self._time(question.as_of))
-        asked = {"as_of": question.as_of, "top": question.top, "include": question.include}
+        memory = self.memory.snapshot()
+        number = memory.graph.entities.index(question.label)
+        as_of = time_label(memory, memory.time_of(question.as_of))
+        held: dict[str, list[Answer]] = {}
+        for role in ("subject", "object"):
+            one_part = Know(**{role: question.label}, as_of=question.as_of, top=question.top, include=question.include)
+            held[role] = know(memory, one_part)
         return EntityFacts(
             label=question.label,
-            facts=int(view.entity_facts[number]),
+            facts=int(self._browse(memory).entity_facts[number]),
             as_of=as_of,
-            as_subject=answers_of(self.memory.know(subject=question.label, **asked), time=as_of),
-            as_object=answers_of(self.memory.know(object=question.label, **asked), time=as_of),
+            as_subject=held["subject"],
+            as_object=held["object"],
         )
 
     def graph(self, question: Picture) -> GraphPart:
         """Return the stored facts that hold as of a time, around an entity or in all, and some that held before."""
-        view, time = self.view, self._time(question.as_of)
-        entity = None if question.entity is None else view.graph.entities.index(question.entity)
+        memory = self.memory.snapshot()
+        view, time = self._browse(memory), memory.time_of(question.as_of)
+        entity = None if question.entity is None else memory.graph.entities.index(question.entity)
         held = view.at(time, entity, question.depth, question.top)
         past = view.ended(time, entity, question.ended).runs if question.ended else held.runs[:0]
         runs = np.concatenate([held.runs, past])
         nodes = [] if entity is None else [entity]
         nodes += np.concatenate([view.s[runs], view.o[runs]]).tolist()
+        labels = memory.graph.entities.labels
         return GraphPart(
-            as_of=self._time_label(time),
-            nodes=[
-                Label(label=view.graph.entities.labels[i], facts=int(view.entity_facts[i]))
-                for i in dict.fromkeys(nodes)
-            ],
-            edges=edges(view, held.runs, time) + edges(view, past, time),
+            as_of=time_label(memory, time),
+            nodes=[Label(label=labels[i], facts=int(view.entity_facts[i])) for i in dict.fromkeys(nodes)],
+            edges=edges(view, runs, time),
             left_out=held.left_out,
         )
 
     def changes(self, question: Between) -> Changes:
         """Return what began and what ended between two times."""
-        view = self.view
-        entity = None if question.entity is None else view.graph.entities.index(question.entity)
-        since, until = self._time(question.since), self._time(question.until)
-        began, ended = (
-            find(since, until, entity, question.top) for find in (view.began_between, view.ended_between)
-        )
+        memory = self.memory.snapshot()
+        view, times = self._browse(memory), memory.graph.times
+        entity = None if question.entity is None else memory.graph.entities.index(question.entity)
+        since, until = memory.time_of(question.since), memory.time_of(question.until)
+        began = view.began_between(since, until, entity, question.top)
+        ended = view.ended_between(since, until, entity, question.top)
         return Changes(
-            since=view.graph.times.label(since),
-            until=view.graph.times.label(until),
+            since=times.label(since),
+            until=times.label(until),
             began=edges(view, began.runs, until),
             ended=edges(view, ended.runs, until),
             left_out=began.left_out + ended.left_out,
         )
 
-    # -- times and examples -------------------------------------------------------------------------------------------
+    def _browse(self, memory: Snapshot) -> StoreView:
+        """Return the stored facts of a snapshot, indexed when they are first browsed and after each change."""
+        with self._lock:
+            if self._view is None or self._view.graph is not memory.graph:
+                self._view = StoreView(memory.graph, memory.runs, has_times=has_times(memory))
+            return self._view
 
-    def _time(self, as_of: str | None) -> int:
-        """Return the index of a time, by default of the last that is stored; of a period, that of its last time."""
-        memory, times = self.memory, self.memory.graph.times
-        if as_of is None or not self.has_times:
-            return len(times) - 1 if memory.forecaster is None else max(0, memory.forecaster.last)
-        return parse_period(times, as_of).last if is_period(times, as_of) else time_index(memory.graph, as_of)
 
-    def _time_label(self, time: int) -> str | None:
-        return self.memory.graph.times.label(time) if self.has_times else self.memory.about.get("as_of")
+def know(memory: Snapshot, question: Know) -> list[Answer]:
+    """Return what holds as of a time; every answer has that time."""
+    given = {name: getattr(question, name) for name in SPO}
+    found = memory.know(**given, as_of=question.as_of, top=question.top, include=question.include)
+    return answers_of(found, time_label(memory, memory.time_of(question.as_of)))
 
-    def _times(self, question: Completion) -> Labels:
-        """Return times whose labels begin with a text, the first ones first."""
-        times = self.memory.graph.times
-        found: list[Label] = []
-        for i in range(len(times) if self.has_times else 0):
-            if times.label(i).startswith(question.text):
-                found.append(Label(label=times.label(i), facts=0))
-            if len(found) == question.top:
-                break
-        return Labels(labels=found)
 
-    def _example(self) -> Fact | None:
-        """Return one stored fact, from the middle of the store."""
-        view = self.view
-        if not len(view.s):
-            return None
-        middle = len(view.s) // 2
-        (edge,) = edges(view, np.array([middle]), int(view.first[middle]))
-        return Fact(subject=edge.subject, predicate=edge.predicate, object=edge.object, time=edge.start)
+def has_times(memory: Snapshot) -> bool:
+    """Return whether a memory is episodic."""
+    return "t" in memory.scorer.slots
+
+
+def time_label(memory: Snapshot, time: int) -> str | None:
+    """Return the label of a time; of a semantic memory, the time that it was projected to, if it was."""
+    return memory.graph.times.label(time) if has_times(memory) else memory.about.get("projection", {}).get("as_of")
+
+
+def complete_time(memory: Snapshot, question: Completion) -> Labels:
+    """Return times whose labels begin with a text, in their order; the number of facts is left at 0."""
+    times = memory.graph.times
+    first, count = 0, len(times) if has_times(memory) else 0
+    if times.grain != "ordinal":  # the order of other labels is that of their times
+        first = bisect_left(range(count), question.text, key=times.label)
+        count = min(count, first + question.top)
+    labels = (times.label(i) for i in range(first, min(count, first + SCANNED_TIMES)))
+    found = islice((label for label in labels if label.startswith(question.text)), question.top)
+    return Labels(labels=[Label(label=label, facts=0) for label in found])
+
+
+def example_fact(view: StoreView) -> Fact | None:
+    """Return a fact from the middle of the store; None if it is empty."""
+    if not len(view.s):
+        return None
+    (edge,) = edges(view, np.array([len(view.s) // 2]), 0)
+    return Fact(subject=edge.subject, predicate=edge.predicate, object=edge.object, time=edge.start)
 
 
 def answers_of(table: pl.DataFrame, time: str | None = None) -> list[Answer]:
@@ -259,8 +258,8 @@ def thinned(values: NDArray[np.float64], count: int) -> Ints:
     >>> thinned(np.array([0.1, 0.3, 0.2, 0.2, 0.5]), 3).tolist()
     [1, 2, 4]
     """
-    width = -(-len(values) // count)
-    blocks = -(-len(values) // max(1, width))
+    width = max(1, -(-len(values) // count))
+    blocks = -(-len(values) // width)
     padded = np.full(blocks * width, -np.inf)
     padded[: len(values)] = values
     return padded.reshape(blocks, width).argmax(axis=1) + np.arange(blocks) * width
