@@ -6,10 +6,12 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
+import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
-from recollect import UserError
+import recollect
+from recollect import Memory, Recipe, UserError
 from recollect.graph.facts import SLOT_NAMES
 from recollect.serve import guard, rest
 from recollect.serve.guard import Access
@@ -335,3 +337,40 @@ def test_the_document_describes_every_route(client):
     recall = document["paths"]["/v1/recall"]["get"]
     top = next(each for each in recall["parameters"] if each["name"] == "top")
     assert (top["schema"]["maximum"], top["schema"]["default"], top["required"]) == (MAX_TOP, 10, False)
+
+
+# --- other memories ---
+
+
+def test_facts_without_an_end_hold_after_the_last_time():
+    rows = [("Ann", "leads", "Acme", "2001", "present"), ("Bob", "leads", "Birch", "2000", "2003")]
+    table = pl.DataFrame(rows, schema=["subject", "predicate", "object", "start", "end"], orient="row")
+    memory = Memory.learn(recollect.read(table), model="history")
+    with TestClient(create_app(Service(memory), Access()), base_url="http://localhost") as client:
+        (edge,) = client.get("/v1/graph", params={"entity": "Ann"}).json()["edges"]
+        assert (edge["start"], edge["end"], edge["holds"]) == ("2001", None, True)
+        triple = {"subject": "Ann", "predicate": "leads", "object": "Acme"}
+        assert client.get("/v1/timeline", params=triple).json()["intervals"][0]["end"] is None
+        later = client.get("/v1/graph", params={"as_of": memory.graph.times.label(len(memory.graph.times))}).json()
+        assert [each["subject"] for each in later["edges"]] == ["Ann"]
+
+
+def test_a_semantic_memory_has_no_times(small_world):
+    memory = Memory.learn(small_world, model="distmult", dim=4, recipe=Recipe(epochs=1), history=False)
+    semantic = memory.project("2001-03")
+    with TestClient(create_app(Service(semantic), Access()), base_url="http://localhost") as client:
+        about = client.get("/v1/memory").json()
+        assert (about["times"], about["as_of"]) == (None, "2001-03")
+        example = about["example"]
+        assert example["time"] is None
+        answers = client.get("/v1/recall", params=without(example, "object", "time")).json()["answers"]
+        assert answers[0]["object"] == example["object"]
+        edges = client.get("/v1/graph", params={"entity": example["subject"]}).json()["edges"]
+        assert all(each["holds"] and each["start"] is None for each in edges)
+        refused = client.get("/v1/timeline", params=without(example, "time"))
+        assert (refused.status_code, "semantic memory has no time" in refused.json()["detail"]) == (400, True)
+        assert client.get("/v1/labels", params={"kind": "time"}).json() == {"labels": []}
+        for path in ("know", "changes", "graph"):
+            refused = client.get(f"/v1/{path}", params={"since" if path == "changes" else "as_of": "2001"})
+            assert refused.status_code == 400, path
+            assert "semantic memory" in refused.json()["detail"]

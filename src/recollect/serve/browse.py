@@ -16,6 +16,7 @@ from recollect.graph.runs import Runs, split_runs
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 SCANNED = 2_000  # labels that contain a text and are compared by number of facts
+NEVER = 1 << 62  # the last time of a run without an end
 _END = "\0"  # of a label
 
 
@@ -81,7 +82,7 @@ class StoreView:
     def __init__(self, graph: EpisodicGraph, runs: Runs, *, has_times: bool) -> None:
         self.graph, self.has_times = graph, has_times
         self.s, self.p, self.o, self.first = (runs.first.column(slot).numpy() for slot in "spot")
-        self.last = runs.last.numpy()
+        self.last = np.where(runs.goes_on.numpy(), NEVER, runs.last.numpy())
 
     @cached_property
     def entity_facts(self) -> Ints:

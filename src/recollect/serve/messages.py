@@ -153,10 +153,10 @@ class Answers(Message, frozen=True):
 
 
 class Interval(Message, frozen=True):
-    """From the first to the last time at which a fact holds, both included."""
+    """From the first to the last time at which a fact holds, both included; some stored ones have no end."""
 
     start: str
-    end: str
+    end: str | None
     probability: Probability
     status: Status
 
@@ -193,7 +193,7 @@ class EntityFacts(Message, frozen=True):
 
 
 class Edge(Message, frozen=True):
-    """A stored fact, from its first to its last time; whether it holds at the time that was asked about."""
+    """A stored fact from its first to its last time, if it has an end; whether it holds at the time asked about."""
 
     subject: str
     predicate: str

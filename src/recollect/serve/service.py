@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recollect.graph.facts import SLOT_NAMES
 from recollect.memory.memory import Memory
 from recollect.memory.snapshot import Snapshot
-from recollect.serve.browse import Ints, StoreView
+from recollect.serve.browse import NEVER, Ints, StoreView
 from recollect.serve.messages import (
     MAX_TOP,
     About,
@@ -234,21 +234,19 @@ def answers_of(table: pl.DataFrame, time: str | None = None) -> list[Answer]:
 
 def edges(view: StoreView, runs: Ints, time: int) -> list[Edge]:
     """Return stored runs by label, and whether each holds at a time."""
-    graph, holds = view.graph, view.holds(runs, time).tolist()
-    spans = zip(view.first[runs].tolist(), view.last[runs].tolist(), strict=True)
-    labels = [(graph.times.label(first), graph.times.label(last)) for first, last in spans]
+    graph, times = view.graph, view.graph.times
+    columns = (view.s, view.p, view.o, view.first, view.last)
+    numbers = zip(*(column[runs].tolist() for column in columns), view.holds(runs, time).tolist(), strict=True)
     return [
         Edge(
             subject=graph.entities.labels[s],
             predicate=graph.predicates.labels[p],
             object=graph.entities.labels[o],
-            start=start if view.has_times else None,
-            end=end if view.has_times else None,
+            start=times.label(first) if view.has_times else None,
+            end=times.label(last) if view.has_times and last < NEVER else None,
             holds=is_held,
         )
-        for s, p, o, (start, end), is_held in zip(
-            view.s[runs].tolist(), view.p[runs].tolist(), view.o[runs].tolist(), labels, holds, strict=True
-        )
+        for s, p, o, first, last, is_held in numbers
     ]
 
 
