@@ -84,6 +84,7 @@ class Asking(ABC):
 
         Stored ones come first, with probability 1, the newest first. The last row is the likeliest interval apart from
         these; its probability is the mean over its times. A memory that learned no intervals predicts a single time.
+        The end of a stored interval that has none is null.
         """
         return self._at().when(subject, predicate, object)
 
