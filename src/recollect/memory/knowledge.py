@@ -18,7 +18,7 @@ from recollect.graph.runs import Runs, maximal_runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.history.edges import Floats
-from recollect.memory.answers import Answers, best_triples
+from recollect.memory.answers import NO_ANSWERS, Answers, best_triples
 from recollect.memory.projection import Progress, SemanticStates
 from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.semantic import plain_model
@@ -85,6 +85,16 @@ class Knowledge:
             torch.arange(len(held) + len(found)) < len(held),
         )
 
+    def stored_answers(self, questions: Facts, slot: str, top: int) -> Answers:
+        """Return at most `top` stored answers of each question, those that began last first, without scores."""
+        parts = [NO_ANSWERS]
+        for row, (*ids, time) in enumerate(questions.ids.tolist()):
+            given = {other: number for other, number in zip("spo", ids, strict=True) if other != slot}
+            held = stored_triples(self.runs, time, given)[: max(0, top)]
+            sure = torch.ones(len(held), dtype=torch.float64)
+            parts.append(Answers(torch.full((len(held),), row), held, sure * torch.nan, sure, sure.bool()))
+        return Answers.concat(parts)
+
     def _semantic_model(self, time: int, progress: Progress | None) -> tuple[TensorModel, Calibration]:
         """Return the model of what holds at a time: its projection, or itself if it is semantic already."""
         if "t" in self.scorer.slots:
@@ -99,7 +109,7 @@ class Knowledge:
 
 def stored_triples(runs: Runs, time: int, given: Mapping[str, int]) -> Facts:
     """Return the stored facts that hold at a time and have the given ids, those that began last first."""
-    holds = (runs.first.t <= time) & (runs.last >= time)
+    holds = runs.holds(time)
     for slot, wanted in given.items():
         holds &= runs.first.column(slot) == wanted
     found = runs.first[holds]
