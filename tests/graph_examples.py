@@ -66,7 +66,8 @@ def interval_graphs(draw, extras: bool) -> EpisodicGraph:
         if extras and draw(st.booleans()):
             facts = replace(facts, weight=torch.tensor(lengths, dtype=torch.float32))
         last = (facts.t + torch.tensor(lengths, dtype=torch.int64)).clamp(max=len(graph.times) - 1)
-        runs[name] = merge_runs(Runs(facts, last), graph.sizes)
+        ongoing = (last == len(graph.times) - 1) if draw(st.booleans()) else None
+        runs[name] = merge_runs(Runs(facts, last, ongoing), graph.sizes)
     return graph.with_splits(RunSplits(runs, graph.times.grain))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -25,10 +26,11 @@ ROWS = st.lists(
 )
 
 
-def runs_of(rows, value=None, weight=None):
-    """Runs of rows (s, p, o, first, times after the first), cut at the end of the axis."""
+def runs_of(rows, value=None, weight=None, ongoing=False):
+    """Runs of rows (s, p, o, first, times after the first), cut at the end of the axis, or there ongoing."""
     last = torch.tensor([min(11, first + more) for *_, first, more in rows], dtype=torch.int64)
-    return Runs(Facts(Facts.of([row[:4] for row in rows]).ids, value, weight), last)
+    goes_on = torch.tensor([first + more > 11 for *_, first, more in rows], dtype=torch.bool) if ongoing else None
+    return Runs(Facts(Facts.of([row[:4] for row in rows]).ids, value, weight), last, goes_on)
 
 
 def cells(facts):
@@ -177,3 +179,66 @@ def test_a_sample_has_one_fact_of_each_run():
     facts = sampled(graph, "train", seeded(0))
     assert torch.equal(facts.ids[:, :3], stored(graph, "train").first.ids[:, :3])
     assert cells(facts) <= cells(graph.facts)
+
+
+def held_later(runs):
+    """The triples of runs without an end, by loops."""
+    return {
+        tuple(ids[:3]) for ids, goes_on in zip(runs.first.ids.tolist(), runs.goes_on.tolist(), strict=True) if goes_on
+    }
+
+
+@given(rows=ROWS, weighted=st.booleans())
+def test_merged_runs_have_no_end_if_one_of_them_has_none(rows, weighted):
+    weight = torch.arange(len(rows), dtype=torch.float32) if weighted else None
+    runs = runs_of(rows, weight=weight, ongoing=True)
+    merged = merge_runs(runs, SIZES)
+    assert held_later(merged) == held_later(runs)
+    assert cells(merged.expand()) == cells(runs.expand())
+    assert is_canonical(merged, SIZES)
+    assert held_later(runs.plain()) == held_later(runs)
+
+
+@given(rows=ROWS)
+def test_a_run_without_an_end_covers_every_later_time(rows):
+    runs = runs_of(rows, ongoing=True)
+    index = RunIndex(runs, SIZES)
+    for time in (11, 12, 500):
+        wanted = held_later(runs) if time > 11 else {row[:3] for row in cells(runs.expand()) if row[3] == 11}
+        assert {tuple(row[:3]) for row in runs.at(time).ids.tolist()} == wanted
+        asked = Facts.of([(s, p, o, time) for s in range(3) for p in range(2) for o in range(3)])
+        found = asked[index.contains(asked)]
+        assert {tuple(row[:3]) for row in found.ids.tolist()} == wanted
+        row, objects = index.find(asked, "o")
+        assert {(*asked.ids[i, :2].tolist(), o) for i, o in zip(row, objects.tolist(), strict=True)} == wanted
+        assert index.count_at(time) == len(wanted)
+
+
+@given(rows=ROWS.filter(bool))
+def test_operations_on_graphs_keep_runs_without_an_end(rows):
+    def graph_with(runs):
+        return graph_of(rows).with_splits(RunSplits({"train": runs}, "day"))
+
+    runs = merge_runs(runs_of(rows, ongoing=True), SIZES)
+    graph = graph_with(runs)
+    plain = replace(runs, ongoing=None)
+    assert (graph.fingerprint != graph_with(plain).fingerprint) == runs.has_ongoing
+    assert graph_with(plain).fingerprint == graph_with(replace(plain, ongoing=plain.goes_on)).fingerprint
+    labels = episodes.aggregate(graph, grain="week")
+    coarse = stored(labels, "train")
+    assert {
+        (labels.entities.labels[s], labels.predicates.labels[p], labels.entities.labels[o])
+        for s, p, o in held_later(coarse)
+    } == {(*"abc"[s], ("knows", "sees")[p], *"abc"[o]) for s, p, o in held_later(runs)}
+    cut = stored(episodes.aggregate(graph, until=graph.times.label(int(runs.first.t.min()))), "train")
+    assert not cut.has_ongoing or len(graph.times) == 1 or int(runs.first.t.min()) == 11
+    for split in (episodes.split_randomly, episodes.split_by_time):
+        try:
+            parts = split(graph)
+        except UserError:
+            continue
+        assert held_later(Runs.concat(stored(parts, name) for name in parts.splits)) == held_later(runs)
+        assert held_later(stored(episodes.unsplit(parts), "train")) == held_later(runs)
+    assert held_later(episodes.runs(graph)) == held_later(runs)
+    assert held_later(runs.between(0, 10)) == set()
+    assert held_later(runs.between(5, 11)) == held_later(runs)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect import UserError, dataset, read
+from recollect.errors import DataWarning
 from recollect.graph.facts import EpisodicGraph
 from recollect.graph.runs import has_runs, stored
 from recollect.io.assembly import assemble
@@ -91,3 +92,31 @@ def test_an_interval_in_two_splits_is_refused():
         read(splits)
     disjoint = {"train": frame([("a", "x", 2000, 3)]), "test": frame([("a", "x", 2003, 4)])}
     assert read(disjoint).counts == {"train": 3, "test": 4}
+
+
+@pytest.mark.parametrize("end", [None, "", "present", "9999-12-31", "∞"])
+def test_an_interval_without_an_end_is_ongoing(end):
+    table = pl.DataFrame(
+        {
+            "subject": ["a", "b", "c"],
+            "predicate": "leads",
+            "object": "x",
+            "start": ["2000-01", "2001-02", "2003-05"],
+            "end": ["2001-02", "2003-05", end],
+        }
+    )
+    graph = read(table)
+    runs = stored(graph, "train")
+    assert has_runs(graph)
+    assert runs.ongoing.tolist() == [False, False, True]
+    assert graph.times.take(runs.last) == ["2001-01", "2003-04", "2003-05"]
+    assert stored(read(table.filter(pl.col("subject") != "c")), "train").ongoing is None
+
+
+def test_open_ends_before_a_stray_start_are_not_ongoing():
+    rows = [("a", "x", 1950 + i % 50, 3) for i in range(300)]
+    table = frame([*rows, ("b", "y", 9000, 1)])
+    ends = [None if i == 0 else end for i, end in enumerate(table["end"])]
+    with pytest.warns(DataWarning, match="far from all other times"):
+        runs = stored(read(table.with_columns(end=pl.Series(ends)), grain="year"), "train")
+    assert not runs.has_ongoing

@@ -212,3 +212,22 @@ def test_many_days_cost_no_more_than_few():
     )
     assert isinstance(graph.splits, RunSplits)
     assert torch.equal(stored(graph, "train").last.unique(), torch.tensor([len(graph.times) - 1]))
+
+
+def test_an_interval_without_an_end_has_none_after_saving_and_loading(tmp_path):
+    last = pl.col("end") == pl.col("end").max().over("object")
+    graph = read(tenures().with_columns(end=pl.when(~last).then("end")), name="leaders")
+    assert int(stored(graph, "train").goes_on.sum()) == len(LANDS)
+    memory = Memory.learn(graph, model="history")
+    memory.save(tmp_path / "leaders.memory")
+    loaded = load(tmp_path / "leaders.memory")
+    assert loaded.graph.fingerprint == graph.fingerprint
+    for land in LANDS:
+        name, _, _, start, _ = tenures().filter(object=land).sort("start").rows()[-1]
+        assert loaded.when(name, "leader of", land).row(0) == (start, None, 1.0, "stored")
+    table = pa.parquet.read_table(tmp_path / "leaders.memory" / FACTS)
+    flags = pa.array([True] * table.num_rows)
+    pa.parquet.write_table(table.set_column(table.column_names.index("ongoing"), "ongoing", flags), tmp_path / "facts")
+    (tmp_path / "facts").replace(tmp_path / "leaders.memory" / FACTS)
+    sign(tmp_path / "leaders.memory")
+    refused(tmp_path / "leaders.memory", "impossible ends")

@@ -72,8 +72,8 @@ def _example_rows(graph: EpisodicGraph) -> list[dict[str, Any]]:
     runs = Runs.concat(split_runs(graph).values())[:EXAMPLES]
     first, table = runs.first, graph.table(runs.first)
     if has_runs(graph):
-        pairs = zip(table["time"], graph.times.take(runs.last), strict=True)
-        times = [first_time if first_time == last else f"{first_time}..{last}" for first_time, last in pairs]
+        ends = zip(table["time"], graph.times.take(runs.last), runs.goes_on.tolist(), strict=True)
+        times = [first if first == last else f"{first}..{'' if goes_on else last}" for first, last, goes_on in ends]
         table = table.with_columns(pl.Series("time", times))
     for name, values in (("value", first.value), ("weight", first.weight)):
         if values is not None:

@@ -37,8 +37,7 @@ def runs(graph: EpisodicGraph) -> Runs:
     """Return all maximal runs of the graph's true facts, sorted by (s, p, o, first time)."""
     if not has_runs(graph):
         return maximal_runs(graph.facts, graph.sizes)
-    found = Runs.concat(split_runs(graph).values()).true()
-    return merge_runs(Runs(Facts(found.first.ids), found.last), graph.sizes)
+    return merge_runs(Runs.concat(split_runs(graph).values()).plain(), graph.sizes)
 
 
 def starts(graph: EpisodicGraph) -> Facts:
@@ -116,7 +115,7 @@ def aggregate(
         mapped = replace(mapped, weight=weight)
     sizes = {"entity": len(new_entities), "predicate": len(new_predicates), "time": len(axis)}
     if as_runs:
-        merged = merge_runs(Runs(mapped, new_time[part.last])[kept], sizes)
+        merged = merge_runs(Runs(mapped, new_time[part.last], part.ongoing)[kept], sizes)
     else:
         merged = Runs.of_points(merge_equal(mapped[kept], sizes)[0])
     within_groups = part[kept].count
@@ -171,7 +170,7 @@ def _restrict(graph: EpisodicGraph, entities: Tensor, predicates: Tensor) -> Epi
         s, p, o, t = (part.first.column(slot) for slot in SLOTS)
         renumbered = Facts.from_columns(entity_id[s], predicate_id[p], entity_id[o], t)
         inside = (renumbered.ids >= 0).all(dim=1)
-        splits[name] = Runs(replace(part.first, ids=renumbered.ids), part.last)[inside]
+        splits[name] = replace(part, first=replace(part.first, ids=renumbered.ids))[inside]
     return replace(with_runs(graph, splits), entities=new_entities, predicates=new_predicates, rows=graph.rows)
 
 

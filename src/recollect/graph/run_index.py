@@ -16,6 +16,8 @@ from recollect.graph.runs import Runs, merge_runs
 class RunIndex(FactIndex):
     """An index of facts that is built from runs: `find`, `mask` and `contains` list no times of any run.
 
+    Runs without an end cover the times after the axis too.
+
     A question visits the runs of its key: (s, p), (p, o) or (s, o) where an entity or predicate is asked for. Other
     methods expand all runs, if memory is enough.
 
@@ -27,8 +29,8 @@ class RunIndex(FactIndex):
 
     def __init__(self, runs: Runs, sizes: Mapping[str, int]) -> None:
         super().__init__(Facts.of([]), sizes)
-        true = runs.true()
-        self.runs = merge_runs(Runs(Facts(true.first.ids), true.last), sizes)
+        self.runs = merge_runs(runs.plain(), sizes)
+        self._reach = self.runs.reach
         self._keys: dict[str, tuple[Tensor, Tensor]] = {}  # slot -> sorted keys (n,), the run of each (n,)
 
     @cached_property
@@ -56,17 +58,18 @@ class RunIndex(FactIndex):
             nth, time = expand_ranges(self.runs.first.t[run], self.runs.last[run] + 1)
             return row[nth], time
         time = facts.t[row]
-        holds = (self.runs.first.t[run] <= time) & (self.runs.last[run] >= time)
+        holds = (self.runs.first.t[run] <= time) & (self._reach[run] >= time)
         return row[holds], self.runs.first.column(slot)[run[holds]]
 
     def contains(self, facts: Facts) -> Tensor:
         """Return whether each fact is known: (B,) bool."""
         if not len(self.runs):
             return torch.zeros(len(facts), dtype=torch.bool)
-        run = torch.searchsorted(self._starts, encode(facts, self.sizes), right=True) - 1
-        found = self.runs[run.clamp(min=0)]
-        is_same = (found.first.ids[:, :3] == facts.ids[:, :3]).all(dim=1)
-        return is_same & (found.first.t <= facts.t) & (facts.t <= found.last)
+        on_axis = facts.with_slot("t", facts.t.clamp(max=self.sizes["time"] - 1))
+        run = (torch.searchsorted(self._starts, encode(on_axis, self.sizes), right=True) - 1).clamp(min=0)
+        first = self.runs.first[run]
+        is_same = (first.ids[:, :3] == facts.ids[:, :3]).all(dim=1)
+        return is_same & (first.t <= facts.t) & (facts.t <= self._reach[run])
 
     @cached_property
     def _starts(self) -> Tensor:

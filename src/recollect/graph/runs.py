@@ -18,6 +18,7 @@ from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import EpisodicGraph, Facts, LazySplits, distinct, encode, stable_sort
 
 EXPANDED_BYTES = 150  # peak memory per fact while facts are expanded and encoded
+FOREVER = 2**40  # a time after that of any question
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,6 +32,7 @@ class Runs:
 
     first: Facts  # n facts: the triple of each run and its first time
     last: Tensor  # (n,) int64: the last time of each run, at least the first
+    ongoing: Tensor | None = None  # (n,) bool: no end is stored, and `last` is the last time of the axis; None: all end
 
     @classmethod
     def of_points(cls, facts: Facts) -> Runs:
@@ -42,7 +44,9 @@ class Runs:
         """Concatenate runs; those of one triple may then overlap."""
         parts = list(parts)
         last = torch.cat([torch.empty(0, dtype=torch.int64), *(part.last for part in parts)])
-        return cls(Facts.concat(part.first for part in parts), last)
+        is_known = any(part.ongoing is not None for part in parts)
+        ongoing = torch.cat([part.goes_on for part in parts]) if is_known else None
+        return cls(Facts.concat(part.first for part in parts), last, ongoing)
 
     def __len__(self) -> int:
         return len(self.last)
@@ -52,7 +56,27 @@ class Runs:
 
     def __getitem__(self, rows: Tensor | slice) -> Runs:
         """Return the selected runs: by a slice, a mask (n,) bool, or indices (m,) int64."""
-        return Runs(self.first[rows], self.last[rows])
+        return Runs(self.first[rows], self.last[rows], None if self.ongoing is None else self.ongoing[rows])
+
+    @property
+    def goes_on(self) -> Tensor:
+        """Whether each run has no end, with the default filled in: (n,) bool."""
+        return torch.zeros(len(self), dtype=torch.bool) if self.ongoing is None else self.ongoing
+
+    @property
+    def has_ongoing(self) -> bool:
+        """Whether a run has no end."""
+        return self.ongoing is not None and bool(self.ongoing.any())
+
+    @property
+    def reach(self) -> Tensor:
+        """The last time of each run, FOREVER if it has no end: (n,)."""
+        return self.last.masked_fill(self.goes_on, FOREVER)
+
+    def plain(self) -> Runs:
+        """Return the true runs without values and weights."""
+        true = self.true()
+        return replace(true, first=Facts(true.first.ids))
 
     @property
     def lengths(self) -> Tensor:
@@ -69,17 +93,21 @@ class Runs:
         return self if self.first.value is None else self[self.first.value]
 
     def holds(self, time: int) -> Tensor:
-        """Return whether each run covers a time: (n,) bool."""
-        return (self.first.t <= time) & (self.last >= time)
+        """Return whether each run covers a time, which may lie after the axis: (n,) bool."""
+        return (self.first.t <= time) & (self.reach >= time)
 
     def at(self, time: int) -> Facts:
         """Return the facts of one time."""
         return self.first[self.holds(time)].with_slot("t", time)
 
     def between(self, first: int, last: int) -> Runs:
-        """Return what lies in [first, last]: runs are cut at both ends, and those outside left out."""
+        """Return what lies in [first, last]: runs are cut at both ends, and those outside left out.
+
+        A run without an end that is cut ends there.
+        """
         start, end = self.first.t.clamp(min=first), self.last.clamp(max=last)
-        return Runs(self.first.with_slot("t", start), end)[start <= end]
+        ongoing = None if self.ongoing is None else self.ongoing & (self.last <= last)
+        return Runs(self.first.with_slot("t", start), end, ongoing)[start <= end]
 
     def expand(self, what: str = "this") -> Facts:
         """Return one fact for every time of every run; raise UserError naming `what` if memory is not enough."""
@@ -127,7 +155,8 @@ class RunSplits(LazySplits):
 
     def columns(self, name: str) -> list[Tensor | None]:
         part = self.runs[name]
-        return [part.first.ids, part.last, part.first.value, part.first.weight]
+        ongoing = [part.ongoing] if part.has_ongoing else []  # else the fingerprint is that of earlier versions
+        return [part.first.ids, part.last, part.first.value, part.first.weight, *ongoing]
 
 
 def stored(graph: EpisodicGraph, split: str) -> Facts | Runs:
@@ -193,8 +222,8 @@ def maximal_runs(facts: Facts, sizes: Mapping[str, int]) -> Runs:
 def merge_runs(runs: Runs, sizes: Mapping[str, int]) -> Runs:
     """Return the same facts as disjoint runs, as few as possible, sorted by (s, p, o, first time).
 
-    Runs of one triple that overlap or follow each other become one. Where weighted ones overlap, weights are added,
-    and a run is cut wherever the weight changes.
+    Runs of one triple that overlap or follow each other become one, without an end if one of them has none. Where
+    weighted ones overlap, weights are added, and a run is cut wherever the weight changes.
     """
     if runs.first.weight is not None:
         runs = _add_overlapping_weights(runs, sizes)
@@ -209,7 +238,12 @@ def merge_runs(runs: Runs, sizes: Mapping[str, int]) -> Runs:
     is_last = torch.ones(len(order), dtype=torch.bool)
     is_last[:-1] = is_first[1:]
     last = reached[is_last] - (start - first.t)[is_last]
-    merged = Runs(first[is_first], last)
+    ongoing = None
+    if runs.ongoing is not None:
+        count = int(is_first.sum())
+        ongoing = torch.zeros(count, dtype=torch.int64)
+        ongoing = ongoing.index_add_(0, is_first.cumsum(0) - 1, runs.ongoing[order].long()) > 0
+    merged = Runs(first[is_first], last, ongoing)
     if merged.first.value is None:
         return merged
     return merged[stable_sort(encode(merged.first, sizes))[1]]
@@ -226,10 +260,14 @@ def overlaps(runs: Runs, others: Runs, sizes: Mapping[str, int]) -> Tensor:
 
 
 def is_canonical(runs: Runs, sizes: Mapping[str, int]) -> bool:
-    """Return whether runs are what `merge_runs` returns: sorted, within the axis, disjoint per triple."""
+    """Return whether runs are what `merge_runs` returns: sorted, within the axis, disjoint per triple.
+
+    Those without an end reach the last time.
+    """
     if not len(runs):
         return True
     within = bool((runs.first.t <= runs.last).all()) and int(runs.last.max()) < sizes["time"]
+    within = within and bool((runs.last[runs.goes_on] == sizes["time"] - 1).all())
     start = encode(runs.first, sizes)
     return within and bool((start[1:] > (start + runs.lengths - 1)[:-1]).all())
 
@@ -255,4 +293,8 @@ def _add_overlapping_weights(runs: Runs, sizes: Mapping[str, int]) -> Runs:
     source = source[used]
     shift = runs.first.t - start  # from codes to times
     first = runs.first[source].with_slot("t", cuts[used] + shift[source])
-    return Runs(replace(first, weight=weight[used]), cuts[used + 1] - 1 + shift[source])
+    ongoing = None
+    if runs.ongoing is not None:  # the pieces that reach the last time and belong to a run without an end
+        counts = torch.zeros(len(cuts), dtype=torch.int64).index_add_(0, stop_piece - 1, runs.ongoing.long())
+        ongoing = counts[used] > 0
+    return Runs(replace(first, weight=weight[used]), cuts[used + 1] - 1 + shift[source], ongoing)

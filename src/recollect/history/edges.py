@@ -145,8 +145,7 @@ def build_edges(stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, b
 def _distinct_runs(stored: Facts | Runs, sizes: Mapping[str, int]) -> list[Ints]:
     """Return the columns s, p, o, first and last time of the distinct true facts or disjoint true runs."""
     if isinstance(stored, Runs):
-        true = stored.true()
-        runs = merge_runs(Runs(Facts(true.first.ids), true.last), sizes)
+        runs = merge_runs(stored.plain(), sizes)
     else:
         runs = Runs.of_points(distinct(stored.true(), sizes))
     return [*(runs.first.column(slot).numpy() for slot in "spot"), runs.last.numpy()]

@@ -37,8 +37,9 @@ def assemble(
 ) -> EpisodicGraph:
     """Return the graph of tables by split, with one vocabulary and time axis for all splits.
 
-    An interval without a start begins at the first plausible time of the tables, one without an end ends at the last.
-    Intervals are stored as runs if one of them covers more than one time, or with `expand` as one fact for every time.
+    An interval without a start begins at the first plausible time of the tables. One without an end lasts to the last
+    plausible time, and if that is the last of the axis, it is ongoing. Intervals are stored as runs if one of them is
+    ongoing or covers more than one time, or with `expand` as one fact for every time.
     With `disjoint`, a fact in two splits is an error. `labels` has further entities and predicates, by kind.
     """
     if not tables:
@@ -51,7 +52,7 @@ def assemble(
     sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
     rows = {split: _runs(table, times.bins[split], entities, predicates, axis) for split, table in tables.items()}
     splits: Mapping[str, Facts]
-    if expand or all(part.count == len(part) for part in rows.values()):
+    if expand or all(part.count == len(part) and not part.has_ongoing for part in rows.values()):
         splits, duplicates = merge_rows(rows, tables, sizes, disjoint=disjoint)
     else:
         runs, duplicates = merge_intervals(rows, tables, sizes, disjoint=disjoint)
@@ -85,7 +86,9 @@ def _runs(table: Table, bins: pl.DataFrame, entities: Vocabulary, predicates: Vo
         first,
     )
     last = torch.maximum(first, ids["last"].to_torch())
-    return Runs(replace(facts, value=_values(table), weight=_weights(table)), last)
+    ongoing = bins["ongoing"].to_torch() & (last == len(axis) - 1)
+    runs = Runs(replace(facts, value=_values(table), weight=_weights(table)), last, ongoing)
+    return runs if runs.has_ongoing else replace(runs, ongoing=None)
 
 
 def _values(table: Table) -> Tensor | None:

@@ -7,7 +7,8 @@ nquads      N-Quads, the time as the name of the graph
 rdf-star    N-Triples-star, the time as a statement about the triple
 ids         numbered labels and facts, as the scripts of temporal-graph papers read them
 
-A graph of intervals has one row per run, with its start and end instead of a time; the end is the time after the last.
+A graph of intervals has one row per run, with its start and end instead of a time; the end is the time after the last,
+and empty for a run without an end.
 
 A text format is a template of one fact with placeholders such as {subject}. Labels are escaped so that they cannot be
 confused with the text around them. Writing fills in the template for whole columns; reading matches the same template.
@@ -97,7 +98,8 @@ def _frame(runs: Runs, written: Mapping[str, pl.Series], is_runs: bool) -> pl.Da
     facts = runs.first
     columns = {name: written[KINDS[slot]].gather(facts.column(slot).numpy()) for slot, name in SLOT_NAMES.items()}
     if is_runs:
-        columns |= {START: columns.pop("time"), END: written[END].gather(runs.last.numpy())}
+        last = pl.Series(runs.last.numpy()).set(pl.Series(runs.goes_on.numpy()), None)
+        columns |= {START: columns.pop("time"), END: written[END].gather(last)}
     extras = {extra: pl.Series(getattr(facts, extra).numpy()) for extra in extras_of(facts)}
     return pl.DataFrame(columns | extras)
 
@@ -138,6 +140,7 @@ def _graph_from_cells(
     """Return the graph of one table per split, in which the text of each cell is mapped to ids[kind][text]."""
     splits: dict[str, Runs] = {}
     is_runs = metadata.get(RUNS, False)
+    axis = TimeAxis(**metadata["times"])
     for split, expected in metadata["splits"].items():
         table, height = tables[split], tables[split].frame.height
         if height != expected["facts"]:
@@ -146,15 +149,16 @@ def _graph_from_cells(
             )
         names = SLOT_NAMES | ({"t": START} if is_runs else {})
         slots = [_look_up(table, name, ids[KINDS[slot]]) for slot, name in names.items()]
-        last = _look_up(table, END, ids[END]) if is_runs else slots[3]
+        end = _look_up(table, END, {**ids[END], "": len(axis)}) if is_runs else slots[3]
+        last, ongoing = end.clamp(max=len(axis) - 1), end == len(axis)
         value = _look_up(table, "value", {"true": 1, "false": 0}).bool() if expected["value"] else None
         weight = _tensor(table, table.frame["weight"].cast(pl.Float32, strict=False)) if expected["weight"] else None
-        splits[split] = Runs(Facts(Facts.from_columns(*slots).ids, value, weight), last)
+        facts = Facts(Facts.from_columns(*slots).ids, value, weight)
+        splits[split] = Runs(facts, last, ongoing if ongoing.any() else None)
         backwards = last < slots[3]
         if backwards.any():
             row = int(backwards.nonzero()[0, 0])
             raise UserError(f"{table.where(row + 1)}: the end is not after the start; {RESTORE}")
-    axis = TimeAxis(**metadata["times"])
     return EpisodicGraph(
         vocabularies["entity"],
         vocabularies["predicate"],
@@ -169,7 +173,7 @@ def _graph_from_cells(
 
 def _look_up(table: Table, column: str, ids: Mapping[str, int]) -> Tensor:
     """Return the id of every cell of a column: (n,) int64."""
-    cells = table.frame[column].cast(pl.String)
+    cells = table.frame[column].cast(pl.String).fill_null("")
     return _tensor(table, cells.replace_strict(ids, default=None, return_dtype=pl.Int64))
 
 
@@ -235,7 +239,7 @@ class _TextFormat:
         for split, runs in split_runs(graph).items():
             template = self._template(graph.times.grain, extras_of(runs.first), has_runs(graph))
             weight = pl.col(pl.Float32).cast(pl.String).str.to_uppercase()  # 1E+16 and INF, as in XML Schema
-            frame = _frame(runs, written, has_runs(graph)).with_columns(weight)
+            frame = _frame(runs, written, has_runs(graph)).with_columns(weight, pl.col(pl.String).fill_null(""))
             _write_lines(folder / (split + self.suffix), template, frame, self.header)
 
     def read_splits(self, folder: Path, metadata: Metadata) -> dict[str, Table]:
@@ -385,7 +389,7 @@ _TSV = _TextFormat(".tsv", r"[^\t]*", _tabbed, _escape, _unescape, header=True, 
 _SPREADSHEET = replace(_TSV, escape=_escape_formula, unescape=_unescape_formula)
 _NQUADS = _TextFormat(".nq", r"[A-Za-z0-9_.~%-]*", _quad, _percent_encode, unquote)
 _STAR = _TextFormat(".nt", r"[A-Za-z0-9_.~%+-]*", _star, _percent_encode, unquote)
-_IDS = _TextFormat(".txt", r"[0-9]+", _tabbed, interval=_TABBED_INTERVAL)
+_IDS = _TextFormat(".txt", r"[0-9]*", _tabbed, interval=_TABBED_INTERVAL)
 FORMATS: dict[str, Format] = {
     "parquet": Format(_write_parquet, _read_parquet, extras=True),
     "tsv": Format(_TSV.write, _TSV.read, extras=True),

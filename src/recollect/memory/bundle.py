@@ -52,9 +52,11 @@ BYTES, BYTES_PER_BYTE = 1 << 25, 64
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # each distinct text is decoded once
 _LABEL_COLUMNS = {"label": _TEXT}
 LAST = "last"  # the last time of each run, in the facts of a graph of intervals
+ONGOING = "ongoing"  # whether it has no end, where there are such runs
 _EXTRA_COLUMNS = {"split": _TEXT, "value": pa.bool_(), "weight": pa.float32()}
 _FACT_COLUMNS = {**dict.fromkeys(SLOTS, pa.int64()), **_EXTRA_COLUMNS}
 _RUN_COLUMNS = {**dict.fromkeys((*SLOTS, LAST), pa.int64()), **_EXTRA_COLUMNS}
+_ONGOING_COLUMNS = {**_RUN_COLUMNS, ONGOING: pa.bool_()}
 # what the libraries raise for content that no bundle has
 _MALFORMED: tuple[type[Exception], ...] = (
     *(safetensors.SafetensorError, pa.ArrowException, OSError),
@@ -122,6 +124,8 @@ def _write_files(folder: Path, bundle: Bundle) -> None:
         _write_table(pl.DataFrame({"label": column}, schema={"label": pl.String}), folder / name)
     frames = [_fact_frame(name, part) for name, part in split_runs(graph).items()]
     facts = pl.concat(frames)
+    if not facts[ONGOING].any():
+        facts = facts.drop(ONGOING)
     _write_table(facts if has_runs(graph) else facts.drop(LAST), folder / FACTS)
     data = {
         "name": graph.name,
@@ -161,6 +165,7 @@ def _fact_frame(split: str, runs: Runs) -> pl.DataFrame:
         split=pl.lit(split),
         value=pl.lit(None, pl.Boolean) if facts.value is None else pl.Series(facts.value.numpy()),
         weight=pl.lit(None, pl.Float32) if facts.weight is None else pl.Series(facts.weight.numpy()),
+        ongoing=pl.Series(runs.goes_on.numpy()),
     )
 
 
@@ -269,24 +274,28 @@ def _parse_labels(content: bytes) -> list[str]:
 
 def _parse_facts(content: bytes, splits: Any, sizes: Mapping[str, int]) -> tuple[dict[str, Runs], bool]:
     """Return the runs of each split, all ids checked, and whether they are runs, and not facts of one time each."""
-    is_runs = LAST in pa.parquet.read_schema(pa.BufferReader(content)).names
-    table = _parse_table(content, _RUN_COLUMNS if is_runs else _FACT_COLUMNS)
+    names = pa.parquet.read_schema(pa.BufferReader(content)).names
+    is_runs, has_ongoing = LAST in names, ONGOING in names
+    table = _parse_table(content, _ONGOING_COLUMNS if has_ongoing else _RUN_COLUMNS if is_runs else _FACT_COLUMNS)
     ids = torch.from_numpy(np.stack([_numbers(table[slot]) for slot in SLOTS], axis=1))
     last = torch.from_numpy(_numbers(table[LAST]).copy()) if is_runs else ids[:, SLOTS.index("t")]
+    ongoing = torch.from_numpy(_numbers(table[ONGOING]).copy()) if has_ongoing else None
     for slot in SLOTS:
         check_ids(slot, ids[:, SLOTS.index(slot)], sizes[KINDS[slot]])
     check_ids("t", last, sizes["time"])
     if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
         raise TypeError("its splits are no list of names")
-    names = table["split"].dictionary.to_pylist()
+    split_names = table["split"].dictionary.to_pylist()
     found: dict[str, Runs] = {}
     for split in splits:
-        rows = np.isin(_numbers(table["split"].indices), [i for i, name in enumerate(names) if name == split])
+        rows = np.isin(_numbers(table["split"].indices), [i for i, name in enumerate(split_names) if name == split])
         value, weight = (_optional(table[extra], rows) for extra in ("value", "weight"))
         chosen = torch.from_numpy(rows)
-        found[split] = Runs(Facts(ids[chosen], value, weight), last[chosen])
+        found[split] = Runs(
+            Facts(ids[chosen], value, weight), last[chosen], None if ongoing is None else ongoing[chosen]
+        )
         if is_runs and not is_canonical(found[split], sizes):
-            raise ValueError(f"the runs of its {split} split overlap, are not in order, or end before they begin")
+            raise ValueError(f"the runs of its {split} split overlap, are not in order, or have impossible ends")
     return found, is_runs
 
 

@@ -18,6 +18,7 @@ from recollect.evaluation.intervals import IntervalPredictor, fit_intervals, int
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.run_index import RunIndex
 from recollect.graph.runs import Runs, maximal_runs, merge_runs, stored
 from recollect.graph.seeds import seeded
 
@@ -71,19 +72,30 @@ def when_table(
     stored: FactIndex,
     triple: Facts,
 ) -> pl.DataFrame:
-    """Return start, end, probability and status of a triple's stored runs, the newest first, and of a predicted one."""
-    _, times = stored.find(triple, "t")
-    facts = Facts(triple.ids.expand(len(times), -1)).with_slot("t", times)
-    held = maximal_runs(facts, graph.sizes)
+    """Return start, end, probability and status of a triple's stored runs, the newest first, and of a predicted one.
+
+    A stored run without an end has none in the table either.
+    """
+    held = _stored_runs(stored, triple)
     rows = [(*bounds, 1.0, "stored") for bounds in reversed(_bounds(held).tolist())]
-    if len(times) < len(graph.times):
+    if held.count < len(graph.times):
         first, last = predictor.predict(_scores(scorer, stored, triple), triple.p)[0].tolist()
         scores = scorer.score_against(triple, "t").cpu().double()
         probabilities = calibration.answer_probabilities(scores, stored.mask(triple, "t"), "t")
         rows.append((first, last, probabilities[0, first : last + 1].mean().item(), "predicted"))
     labels = [(graph.times.label(first), graph.times.label(last), *others) for first, last, *others in rows]
+    if held.has_ongoing:
+        labels[0] = (labels[0][0], None, *labels[0][2:])
     schema = {"start": pl.String, "end": pl.String, "probability": pl.Float64, "status": pl.String}
     return pl.DataFrame(labels, schema=schema, orient="row")
+
+
+def _stored_runs(stored: FactIndex, triple: Facts) -> Runs:
+    """Return the stored runs of one triple, in the order of time."""
+    if isinstance(stored, RunIndex):
+        return stored.runs[(stored.runs.first.ids[:, :3] == triple.ids[:, :3]).all(dim=1)]
+    _, times = stored.find(triple, "t")
+    return maximal_runs(Facts(triple.ids.expand(len(times), -1)).with_slot("t", times), stored.sizes)
 
 
 def to_dict(predictor: IntervalPredictor) -> dict[str, Any]:

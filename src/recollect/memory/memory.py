@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-import polars as pl
-import torch
-from torch import Tensor
-
-from recollect.errors import UserError, check_process
-from recollect.evaluation.metrics import Evaluation
+from recollect.evaluation.calibration import Calibration
+from recollect.evaluation.intervals import IntervalPredictor
 from recollect.graph.facts import EpisodicGraph
-from recollect.graph.runs import split_runs
-from recollect.memory.answering import Answering
+from recollect.memory.asking import Asking, Moment
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
-from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
+from recollect.memory.forecasts import Forecaster
 from recollect.memory.learning import Learned, Learning, finish_runs, run_training
-from recollect.memory.questions import (
-    Time,
-    slot_of_kind,
-    slot_of_label,
-)
+from recollect.memory.questions import Time
 from recollect.memory.saved import read_learned, to_bundle
-from recollect.memory.scorer import MemoryScorer, only_model
-from recollect.models.tensor_model import TensorModel
+from recollect.memory.scorer import MemoryScorer
+from recollect.memory.snapshot import Snapshot
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
 
 
-class Memory(Answering):
+class Memory(Asking):
     """A learned graph that answers who, what, whom and when.
 
     >>> from recollect import Memory, Recipe, dataset
@@ -40,15 +32,20 @@ class Memory(Answering):
     ['object', 'score', 'probability', 'status']
     """
 
-    @property
-    def model(self) -> TensorModel:
-        """The model of a memory that has one; a sum has several `models`, and history alone has none."""
-        return only_model(self.scorer)
+    def __init__(
+        self,
+        scorer: MemoryScorer,
+        graph: EpisodicGraph,
+        calibration: Calibration,
+        about: Mapping[str, Any],
+        forecaster: Forecaster | None = None,
+        intervals: IntervalPredictor | None = None,
+    ) -> None:
+        """`about` says how the memory was learned; it is saved with it."""
+        self._snapshot = Snapshot(Learned(scorer, graph, calibration, about, forecaster, intervals))
 
-    @property
-    def models(self) -> tuple[TensorModel, ...]:
-        """The models whose scores are added up."""
-        return self.scorer.models
+    def _at(self, known_at: Moment | None = None) -> Snapshot:
+        return self._snapshot
 
     @classmethod
     def learn(
@@ -118,60 +115,17 @@ class Memory(Answering):
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the memory to a directory that `Memory.load` reads."""
-        learned = Learned(self.scorer, self.graph, self.calibration, self.about, self.forecaster, self.intervals)
-        write_bundle(Path(path), to_bundle(learned), overwrite=overwrite)
-
-    def __repr__(self) -> str:
-        sizes = self.graph.sizes
-        counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
-        return f"Memory({self.scorer}; {self.graph.name}: {counts}, {self.graph.counts['train']:,} facts)"
+        write_bundle(Path(path), to_bundle(self._at().learned), overwrite=overwrite)
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""
-        check_process()
-        if self.model.config.form == "semantic":
-            raise UserError("this is a semantic memory already; project an episodic one")
-        time = self._time_index(as_of)
-        if time >= len(self.graph.times):
-            self.graph.times.index(as_of)  # type: ignore[arg-type]  # raises UserError: it is not on the axis
-        model, calibration = self._knowledge.semantic_at(time, progress)
-        splits = {name: part.at(time) for name, part in split_runs(self.graph).items()}
-        projection = {"as_of": self.graph.times.label(time), "model": self.model.config.to_dict()}
-        scorer, about = MemoryScorer((model,), None, {}), self.about | {"projection": projection}
-        return Memory(scorer, self.graph.with_splits(splits), calibration, about)
+        return Memory.of(self._at().projected(as_of, progress))
 
-    # -- evaluation and embeddings ----------------------------------------------------------------------------------
-
-    def evaluate(self, split: str = "test", slots: str | None = None) -> Evaluation:
-        """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities.
-
-        Where all times of the split are after those of the train split, each fact is asked for with everything before
-        its time stored (single step). A graph of intervals is evaluated by one fact of each run, at a random time of
-        it; `intervals` then compares predicted with true ones.
-        """
-        checked = None if slots is None else self._check_slots(slots)
-        if self.forecaster is not None and is_forecast(self.forecaster, self.graph, split):
-            return evaluate_forecasts(self.forecaster, self.graph, known=self.known, split=split, slots=checked)
-        return evaluate_memory(
-            self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
-            slots=checked or self.scorer.slots, intervals=self.intervals,
-        )  # fmt: skip
-
-    def embedding(self, label: Time, kind: str | None = None) -> Tensor:
-        """Return the learned embedding of an entity, predicate or time, in the shape of its table's rows.
-
-        `kind` ("entity", "predicate" or "time") is needed only for a label of several kinds.
-        """
-        slot = self._check_slots(slot_of_label(self.graph, label) if kind is None else slot_of_kind(kind))
-        index: int = self.graph.axis(slot).index(label)  # type: ignore[arg-type]
-        return self.model.rows(slot, ids=torch.tensor([index]))[0].detach().cpu()
-
-    def embeddings(self, kind: str = "entity") -> pl.DataFrame:
-        """Return the learned embeddings of all entities, predicates or times: columns label and embedding (array)."""
-        check_process()
-        slot = self._check_slots(slot_of_kind(kind))
-        rows = self.model.rows(slot).detach().cpu()
-        return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
+    def __repr__(self) -> str:
+        graph, scorer = self.graph, self.scorer
+        sizes = graph.sizes
+        counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
+        return f"Memory({scorer}; {graph.name}: {counts}, {graph.counts['train']:,} facts)"
 
 
 load = Memory.load

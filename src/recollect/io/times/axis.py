@@ -27,7 +27,10 @@ _FIRST = pl.datetime(1, 1, 1)  # what databases write for an unknown start
 
 @dataclass(frozen=True)
 class RowTimes:
-    """The rows whose times are known, their bins by split (columns `first` and `last`), their axis, and sentences."""
+    """The rows whose times are known, their bins by split, their axis, and sentences.
+
+    Columns of the bins: `first`, `last` and `ongoing`, whether the row has no end.
+    """
 
     tables: Mapping[str, Table]
     bins: dict[str, pl.DataFrame]
@@ -42,7 +45,10 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
     """
     roles = _time_roles(tables)
     if not roles:
-        zero = {split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0}) for split, table in tables.items()}
+        zero = {
+            split: pl.DataFrame({"first": [0] * table.frame.height, "last": 0, "ongoing": False})
+            for split, table in tables.items()
+        }
         return RowTimes(tables, zero, TimeAxis("ordinal", 0, 1))
     labels = _distinct_labels(tables, roles)
     parsed = parse_times(
@@ -193,14 +199,14 @@ def _bins(at: pl.Expr, grain: str) -> pl.Expr:
 
 
 def _row_bins(table: Table, binned: pl.DataFrame, grain: str) -> tuple[Table, pl.DataFrame]:
-    """Return the rows whose times can be used, and the first and last bin of each, null where open.
+    """Return the rows whose times can be used, and the first and last bin of each, null where open, and `ongoing`.
 
     Raise UserError for a time that is too coarse or too early.
     """
     if "time" in table.frame.columns:
         found = _look_up(table.frame, "time", binned)
         _refuse_coarse(table, "time", found["bin"].is_null(), grain)
-        return table, pl.DataFrame({"first": found["bin"], "last": found["bin"]})
+        return table, pl.DataFrame({"first": found["bin"], "last": found["bin"], "ongoing": False})
     start = _look_up(table.frame, "start", binned).select("bin", "start", pl.col("open").fill_null(True))
     end = _look_up(table.frame, "end", binned).select("last_bin", "stop", pl.col("open").fill_null(True))
     if grain != "ordinal":
@@ -210,7 +216,7 @@ def _row_bins(table: Table, binned: pl.DataFrame, grain: str) -> tuple[Table, pl
     _refuse_coarse(table, "end", end["last_bin"].is_null() & ~end["open"], grain)
     start = start.with_columns(pl.when(~pl.col("open")).then(pl.col("bin", "start")))
     end = end.with_columns(pl.when(~pl.col("open")).then(pl.col("last_bin", "stop")))
-    bins = pl.DataFrame({"first": start["bin"], "last": end["last_bin"]})
+    bins = pl.DataFrame({"first": start["bin"], "last": end["last_bin"], "ongoing": end["open"]})
     unknown = start["open"] & end["open"]
     is_reversed = (end["stop"] < start["start"]).fill_null(False)
     kept = _leave_out_bad_intervals(table, unknown, is_reversed)

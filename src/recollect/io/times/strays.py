@@ -39,7 +39,10 @@ def close_intervals(tables: Mapping[str, Table], bins: dict[str, pl.DataFrame], 
     is_late = (pl.col("first") <= high) & (pl.col("last") > high)
     last = pl.when(is_late).then(high).otherwise(pl.col("last").fill_null(pl.max_horizontal("first", high)))
     first = pl.col("first").fill_null(pl.min_horizontal("last", low))
-    return {split: frame.with_columns(last=last).with_columns(first=first) for split, frame in bins.items()}
+    ongoing = pl.col("ongoing") | is_late.fill_null(False)
+    return {
+        split: frame.with_columns(last=last, ongoing=ongoing).with_columns(first=first) for split, frame in bins.items()
+    }
 
 
 def _plausible(known: np.ndarray) -> tuple[int, int]:

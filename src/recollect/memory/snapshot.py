@@ -1,8 +1,12 @@
-"""Answer questions by label from a memory's store, its scorer and its calibration."""
+"""The class Snapshot: the state of a memory at one moment, and its answers.
+
+A snapshot never changes. A memory that learns something new takes another snapshot, so a question that has begun is
+answered by what was known when it was asked. Indexes are built at the first question that needs them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +16,11 @@ from torch import Tensor
 
 from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
-from recollect.evaluation.intervals import IntervalPredictor
+from recollect.evaluation.metrics import Evaluation
 from recollect.evaluation.ranking import Scorer
-from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot
+from recollect.graph.facts import SLOT_NAMES, SLOTS, Facts, parse_slot
 from recollect.graph.run_index import index_of
-from recollect.graph.runs import Runs, stored, stored_in
+from recollect.graph.runs import Runs, split_runs, stored, stored_in
 from recollect.history.history import History
 from recollect.memory.answers import (
     NO_ANSWERS,
@@ -26,41 +30,47 @@ from recollect.memory.answers import (
     check_include,
     own_answers,
 )
+from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
 from recollect.memory.explanations import explanations, model_shares, with_explanations
 from recollect.memory.forecast_table import forecast_table
 from recollect.memory.forecasts import Forecaster
+from recollect.memory.future import cannot_forecast, forecaster_at
 from recollect.memory.intervals import INSTANTS, when_table
 from recollect.memory.knowledge import Knowledge
+from recollect.memory.learning import Learned
 from recollect.memory.periods import Period, PeriodQuestions, is_period, parse_period, question_groups, take_periods
-from recollect.memory.questions import Table, Time, check_slots, parse_facts, parse_questions, time_index
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.questions import (
+    Table,
+    Time,
+    check_slots,
+    parse_facts,
+    parse_questions,
+    slot_of_kind,
+    slot_of_label,
+    steps_ahead,
+)
+from recollect.memory.scorer import MemoryScorer, only_model
 
-_Group = tuple[Tensor, Scorer, Calibration, History | Forecaster | None]
+_Group = tuple[Tensor, Scorer | None, Calibration, History | Forecaster | None]
 
 
-class Answering:
-    """What a memory can be asked: any missing part of a fact, and what held at a time."""
+class Snapshot:
+    """What was learned, indexed for questions; `Memory` documents each of them."""
 
-    def __init__(
-        self,
-        scorer: MemoryScorer,
-        graph: EpisodicGraph,
-        calibration: Calibration,
-        about: Mapping[str, Any],
-        forecaster: Forecaster | None = None,
-        intervals: IntervalPredictor | None = None,
-    ) -> None:
-        """`about` says how the memory was learned; it is saved with it."""
-        self.scorer, self.graph, self.calibration, self.about = scorer, graph, calibration, dict(about)
-        self.forecaster = forecaster  # answers about times after the last stored one
-        self.intervals = intervals  # predicts when facts held, of a graph of intervals
+    def __init__(self, learned: Learned) -> None:
+        self.learned = learned
+        self.scorer, self.graph, self.calibration = learned.scorer, learned.graph, learned.calibration
+        self.about = dict(learned.about)  # how the memory was learned
+        self.forecaster = learned.forecaster  # answers about times after the last stored one
+        self.intervals = learned.intervals  # predicts when facts held, of a graph of intervals
+        scorer, graph = self.scorer, self.graph
         self.known = index_of(stored_in(graph, *graph.splits), graph.sizes)  # the facts of all splits
         train = stored(graph, "train")
         if "t" not in scorer.slots:
             train = scorer.normalize(train.first if isinstance(train, Runs) else train)
         self._stored = index_of(train, graph.sizes)
-        self._knowledge = Knowledge(scorer, graph, calibration, self._stored)
-        self._periods = PeriodQuestions(scorer, calibration, self._stored, self._knowledge)
+        self._knowledge = Knowledge(scorer, graph, self.calibration, self._stored)
+        self._periods = PeriodQuestions(scorer, self.calibration, self._stored, self._knowledge)
 
     def recall(
         self,
@@ -73,35 +83,19 @@ class Answering:
         include: str = "all",
         explain: int = 0,
     ) -> pl.DataFrame:
-        """Return the `top` best labels of the one slot that is not given.
-
-        Columns: the slot, `score`, the probability that it completes a true fact, and whether that fact is *stored* or
-        *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
-        predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted". A time
-        after the last stored one is answered by what was stored before, less surely the farther ahead it is.
-        With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
-        Of a memory with models, `model_share` says how much of the answer's lead over the mean candidate is theirs.
-
-        A time coarser than the grain ("2014-12" of days) or a range ("1914..1918") asks about the whole period. Stored
-        is then what holds at any time of it. The column `time` is the last such time, or the likeliest one of a
-        predicted answer, whose probability is that of this time.
-        """
+        """Return the `top` best labels of the one slot that is not given."""
         given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
         questions = {name: [label] for name, label in given.items()}
         answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
-        return answers.drop(known[:-1] if is_period(self.graph.times, time) else known)
+        dropped = known[:-1] if is_period(self.graph.times, time) else known
+        return answers[[name for name in answers.columns if name not in dropped]]  # drop() would wake another thread
 
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
-        """Return the `top` best answers to each row of a table of questions.
-
-        Columns of the questions: subject, predicate, object, time; one of them is null, or left out, in each row, and
-        different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
-        0, the fact with its open slot filled in, and score, probability and status as in `recall`.
-        """
+        """Return the `top` best answers to each row of a table of questions."""
         check_process()
         check_include(include)
-        table, periods = take_periods(self.graph.times, questions)
+        table, periods = take_periods(self.graph.times, questions, ahead=steps_ahead(self.graph))
         facts, is_open = parse_questions(self.graph, self.scorer.slots, table)
         parts, reasons = [NO_ANSWERS], []
         shares: list[float | None] = []
@@ -122,16 +116,18 @@ class Answering:
         return with_explanations(filled, reasons, shares, torch.cat([part.query for part in parts]))
 
     def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
-        """Return score, probability and status of given facts, one row each.
-
-        The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
-        """
+        """Return score, probability and status of given facts, one row each."""
         check_process()
         parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
         asked = self.scorer.normalize(parsed)
         columns = torch.zeros(3, len(parsed), dtype=torch.float64)
-        for rows, scorer, calibration, _ in self._by_scorer(asked, slot):
-            columns[:, rows] = own_answers(scorer, calibration, self._stored, asked[rows], slot)
+        for rows, scorer, calibration, _ in self._by_scorer(asked, slot, "stored"):
+            if scorer is not None:
+                columns[:, rows] = own_answers(scorer, calibration, self._stored, asked[rows], slot)
+            elif bool(self._stored.contains(asked[rows]).all()):
+                columns[:, rows] = torch.tensor([[torch.nan], [1.0], [1.0]], dtype=torch.float64)
+            else:
+                raise cannot_forecast(self.graph, int(asked.t[rows[0]]))
         scores, probabilities, is_stored = columns
         return answer_table(self._labels(parsed), scores, probabilities, is_stored.bool())
 
@@ -142,11 +138,7 @@ class Answering:
         return order.join(table, on="time", how="left", maintain_order="left")
 
     def when(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
-        """Return the intervals in which a fact held: start, end, probability and status.
-
-        Stored ones come first, with probability 1, the newest first. The last row is the likeliest interval apart from
-        these; its probability is the mean over its times. A memory that learned no intervals predicts a single time.
-        """
+        """Return the intervals in which a fact held: start, end, probability and status."""
         check_process()
         self._check_slots("t")
         table = {"subject": [subject], "predicate": [predicate], "object": [object]}
@@ -165,15 +157,7 @@ class Answering:
         include: str = "all",
         progress: Callable[[float], None] | None = None,
     ) -> pl.DataFrame:
-        """Return what holds as of a time, by default the last, among the facts with the given parts, at most `top`.
-
-        A time coarser than the grain, or a range, is a period; what holds at its last time is returned.
-
-        Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
-        probability: what is likely to hold though it was never stored. A memory without history asks the semantic
-        memory that it projects to; its first question solves for the starts and ends of all facts, and calls
-        `progress` with the share that is done. After the last stored time, everything is predicted.
-        """
+        """Return what holds as of a time, by default the last, among the facts with the given parts, at most `top`."""
         check_process()
         check_include(include)
         given = {"s": subject, "p": predicate, "o": object}
@@ -181,10 +165,14 @@ class Answering:
         if "t" not in self.scorer.slots and as_of is not None:
             raise UserError("this is a semantic memory, which knows one time only; leave the time out")
         time = 0 if "t" not in self.scorer.slots else self._time_index(as_of)
-        if self._is_future(time):
-            found = self._forecaster(time).ask(time, ids, 0 if include == "stored" else top)
-        else:
+        if not self._is_future(time):
             found = self._knowledge.ask(time, ids, top, include, progress)
+        else:
+            found = self._knowledge.ask(time, ids, 0 if include == "predicted" else top, "stored")
+            forecaster = forecaster_at(self.forecaster, self.graph, time, include)
+            if forecaster is not None and include != "stored":
+                predicted = forecaster.ask(time, ids, top - len(found.facts), self._stored)
+                found = Answers.concat([found, predicted])
         return answer_table(self._labels(found.facts, "spo"), found.scores, found.probabilities, found.stored)
 
     def forecast(
@@ -197,15 +185,51 @@ class Answering:
         top: int = 10,
         explain: int = 0,
     ) -> pl.DataFrame:
-        """Return the `top` likeliest facts with the given parts in each of the next `horizon` steps.
-
-        Columns: subject, predicate, object, time and the probability that the fact holds then, given what is stored;
-        with `explain=n` also `why`, the n stored facts with the largest shares of the evidence.
-        """
+        """Return the `top` likeliest facts with the given parts in each of the next `horizon` steps."""
         check_process()
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        return forecast_table(self._forecaster(len(self.graph.times)), self.graph, ids, horizon, top, explain)
+        if self.forecaster is None:
+            raise cannot_forecast(self.graph, len(self.graph.times))
+        return forecast_table(self.forecaster, self.graph, ids, horizon, top, explain)
+
+    def projected(self, as_of: Time | None = None, progress: Callable[[float], None] | None = None) -> Learned:
+        """Return the semantic memory of what holds as of a time, by default the last."""
+        check_process()
+        model = only_model(self.scorer)
+        if model.config.form == "semantic":
+            raise UserError("this is a semantic memory already; project an episodic one")
+        time = self._time_index(as_of)
+        if time >= len(self.graph.times):
+            raise self.graph.times.off_axis(str(as_of))
+        semantic, calibration = self._knowledge.semantic_at(time, progress)
+        splits = {name: part.at(time) for name, part in split_runs(self.graph).items()}
+        projection = {"as_of": self.graph.times.label(time), "model": model.config.to_dict()}
+        scorer, about = MemoryScorer((semantic,), None, {}), self.about | {"projection": projection}
+        return Learned(scorer, self.graph.with_splits(splits), calibration, about)
+
+    def evaluate(self, split: str = "test", slots: str | None = None) -> Evaluation:
+        """Return filtered and raw ranking metrics of every slot, and the reliability of probabilities."""
+        checked = None if slots is None else self._check_slots(slots)
+        if self.forecaster is not None and is_forecast(self.forecaster, self.graph, split):
+            return evaluate_forecasts(self.forecaster, self.graph, known=self.known, split=split, slots=checked)
+        return evaluate_memory(
+            self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
+            slots=checked or self.scorer.slots, intervals=self.intervals,
+        )  # fmt: skip
+
+    def embedding(self, label: Time, kind: str | None = None) -> Tensor:
+        """Return the learned embedding of an entity, predicate or time, in the shape of its table's rows."""
+        slot = self._check_slots(slot_of_label(self.graph, label) if kind is None else slot_of_kind(kind))
+        index: int = self.graph.axis(slot).index(label)  # type: ignore[arg-type]
+        return only_model(self.scorer).rows(slot, ids=torch.tensor([index]))[0].detach().cpu()
+
+    def embeddings(self, kind: str = "entity") -> pl.DataFrame:
+        """Return the learned embeddings of all entities, predicates or times: columns label and embedding (array)."""
+        check_process()
+        slot = self._check_slots(slot_of_kind(kind))
+        rows = only_model(self.scorer).rows(slot).detach().cpu()
+        return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
 
     def _labels(self, facts: Facts, slots: str | None = None) -> dict[str, list[str]]:
         slots = self.scorer.slots if slots is None else slots
@@ -218,41 +242,41 @@ class Answering:
         """Return the index of a time, by default of the last that is stored; of a period, that of its last time."""
         if as_of is None:
             return len(self.graph.times) - 1 if self.forecaster is None else max(0, self.forecaster.last)
-        times = self.graph.times
-        return parse_period(times, as_of).last if is_period(times, as_of) else time_index(self.graph, as_of)
+        return parse_period(self.graph.times, as_of, ahead=steps_ahead(self.graph)).last
 
     def _is_future(self, time: int) -> bool:
         """Return whether a time is answered by forecasts: it is after the last stored one, or not on the axis."""
         return time > (len(self.graph.times) - 1 if self.forecaster is None else self.forecaster.last)
 
-    def _forecaster(self, time: int) -> Forecaster:
-        """Return what answers about a time after the last; raise UserError if there is nothing."""
-        if self.forecaster is None:
-            times = self.graph.times
-            raise UserError(
-                f"time {times.label(time)!r} is after the last, {times.label(len(times) - 1)}, and this memory cannot "
-                "forecast; train it again, with history"
-            )
-        return self.forecaster
-
     def _answer(
         self, asked: Facts, rows: Tensor, slot: str, period: Period | None, top: int, include: str
     ) -> Iterator[tuple[Tensor, Answers, History | Forecaster | None]]:
         """Yield the answers to questions by what answers them: some of `rows`, answers, source of evidence."""
-        if period is not None:
+        if period is not None and not self._is_future(period.first):
             yield rows, self._periods.ask(asked, slot, period, top, include), self.scorer.history
             return
-        for chosen, scorer, calibration, source in self._by_scorer(asked, slot):
-            found = best_answers(scorer, calibration, self._stored, asked[chosen], slot, top, include)
+        if period is not None:  # what is stored then holds throughout; predictions are surest at the first time
+            asked = asked.with_slot("t", period.first)
+        for chosen, scorer, calibration, source in self._by_scorer(asked, slot, include):
+            if scorer is None:
+                found = self._knowledge.stored_answers(asked[chosen], slot, 0 if include == "predicted" else top)
+            else:
+                found = best_answers(scorer, calibration, self._stored, asked[chosen], slot, top, include)
+            if period is not None:
+                found = replace(found, facts=found.facts.with_slot("t", period.times_of(found.stored)))
             yield rows[chosen], found, source
 
-    def _by_scorer(self, facts: Facts, slot: str) -> Iterator[_Group]:
-        """Yield questions by what answers them: their rows (n,), scorer, calibration and source of evidence."""
+    def _by_scorer(self, facts: Facts, slot: str, include: str = "all") -> Iterator[_Group]:
+        """Yield questions by what answers them: their rows (n,), scorer, calibration and source of evidence.
+
+        Without a scorer, only what is stored is known.
+        """
         times = torch.zeros_like(facts.t) if slot == "t" or "t" not in self.scorer.slots else facts.t
         future = torch.tensor([self._is_future(time) for time in times.tolist()], dtype=torch.bool)
         rows = (~future).nonzero()[:, 0]
         if len(rows):
             yield rows, self.scorer, self.calibration, self.scorer.history
         for time in times[future].unique().tolist():
-            forecaster = self._forecaster(time)
-            yield (times == time).nonzero()[:, 0], forecaster, forecaster.calibration_at(time), forecaster
+            forecaster = forecaster_at(self.forecaster, self.graph, time, include)
+            calibration = self.calibration if forecaster is None else forecaster.calibration_at(time)
+            yield (times == time).nonzero()[:, 0], forecaster, calibration, forecaster
