@@ -98,7 +98,8 @@ class Snapshot:
         questions = {name: [label] for name, label in given.items()}
         answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
-        return answers.drop(known[:-1] if is_period(self.graph.times, time) else known)
+        dropped = known[:-1] if is_period(self.graph.times, time) else known
+        return answers[[name for name in answers.columns if name not in dropped]]  # drop() would wake another thread
 
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions."""
