@@ -12,7 +12,11 @@ from typing import Annotated, Any
 import typer
 
 import recollect
+<<<<<<< HEAD
 from recollect.cli import ask, changes, listing, measure, prompt, show, train
+=======
+from recollect.cli import ask, listing, measure, prompt, serve, show, train
+>>>>>>> main
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -35,10 +39,14 @@ for command in (
     ask.know,
     ask.forecast,
     ask.project,
+<<<<<<< HEAD
     changes.remember,
     changes.forget,
     changes.journal,
     changes.watch,
+=======
+    serve.serve,
+>>>>>>> main
     listing.models,
 ):
     app.command()(command)
