@@ -12,11 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-<<<<<<< HEAD
-from recollect.cli import ask, changes, listing, measure, prompt, show, train
-=======
-from recollect.cli import ask, listing, measure, prompt, serve, show, train
->>>>>>> main
+from recollect.cli import ask, changes, listing, measure, prompt, serve, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -39,14 +35,11 @@ for command in (
     ask.know,
     ask.forecast,
     ask.project,
-<<<<<<< HEAD
     changes.remember,
     changes.forget,
     changes.journal,
     changes.watch,
-=======
     serve.serve,
->>>>>>> main
     listing.models,
 ):
     app.command()(command)
