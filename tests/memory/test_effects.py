@@ -5,39 +5,51 @@ from __future__ import annotations
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import UserError, read
+from recollect import EpisodicGraph, Facts, TimeAxis, UserError, Vocabulary, read
+from recollect.graph.runs import Runs, RunSplits, merge_runs
 from recollect.memory.changes import Delta
 from recollect.memory.journal.effects import addition, erasure, matching, removal
 from recollect.memory.journal.inputs import ASKED, FactParts, asked_fact, asked_facts
 
-HORIZON = 40  # times that the oracle lists; an interval without an end covers all of them
+FIRST, HORIZON = 1500, 1540  # years that the oracle lists; an interval without an end covers all of them
+ALWAYS = (("b", "q", "a"), (1500, 1502))  # is in every graph
 Cell = tuple[str, str, str, int]
 
 labels = st.tuples(st.sampled_from("abz"), st.sampled_from("pq"), st.sampled_from("abz"))
-closed = st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-intervals = st.one_of(closed, st.integers(0, 20).map(lambda first: (first, None)))
+closed = st.tuples(st.integers(FIRST, FIRST + 20), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+intervals = st.one_of(closed, st.integers(FIRST, FIRST + 20).map(lambda first: (first, None)))
 facts = st.lists(st.tuples(labels, intervals), min_size=1, max_size=6)
 
 
-def points(rows):
-    """Return a graph of single numbers, by steps of one."""
-    table = [(s, p, o, str(t)) for s, p, o, t in rows] + [("a", "p", "b", "0"), ("a", "p", "b", "1")]
-    return read(pl.DataFrame(table, schema=["subject", "predicate", "object", "time"], orient="row"), grain="ordinal")
+def graph_of(rows, *, as_runs: bool) -> EpisodicGraph:
+    """Return the graph of intervals of years, as runs or as single facts; a last year may be None."""
+    entities = Vocabulary.of("entity", [label for (s, _, o), _ in rows for label in (s, o)])
+    predicates = Vocabulary.of("predicate", [p for (_, p, _), _ in rows])
+    last_year = max(last or first for _, (first, last) in rows)
+    axis = TimeAxis("year", FIRST, last_year - FIRST + 1)
+    sizes = {"entity": len(entities), "predicate": len(predicates), "time": len(axis)}
+    ids = [(entities.index(s), predicates.index(p), entities.index(o), first - FIRST) for (s, p, o), (first, _) in rows]
+    ends = torch.tensor([(last_year if last is None else last) - FIRST for _, (_, last) in rows])
+    ongoing = torch.tensor([last is None for _, (_, last) in rows])
+    runs = merge_runs(Runs(Facts.of(ids), ends, ongoing), sizes)
+    splits = RunSplits({"train": runs}, "year") if as_runs else {"train": runs.expand()}
+    return EpisodicGraph(entities, predicates, axis, splits)
 
 
-def tenures(rows):
-    """Return a graph of intervals of plain numbers; an end may be None."""
-    every = [*rows, (("b", "q", "a"), (0, 2))]
-    table = [(*triple, str(first), None if last is None else str(last)) for triple, (first, last) in every]
-    frame = pl.DataFrame(table, schema=["subject", "predicate", "object", "start", "end"], orient="row")
-    return read(frame, grain="ordinal", inclusive_end=True)
+def tenures(rows) -> EpisodicGraph:
+    return graph_of([*rows, ALWAYS], as_runs=True)
+
+
+def points(rows) -> EpisodicGraph:
+    return graph_of([*rows, ALWAYS], as_runs=False)
 
 
 def cells(triple, first, last) -> set[Cell]:
-    return {(*triple, time) for time in range(first or 0, (HORIZON if last is None else last) + 1)}
+    return {(*triple, time) for time in range(first or FIRST, (HORIZON if last is None else last) + 1)}
 
 
 def all_cells(rows) -> set[Cell]:
@@ -58,7 +70,7 @@ def changed(delta: Delta, change: str) -> set[Cell]:
 @given(facts, facts)
 def test_only_what_is_not_stored_is_added_and_only_what_is_stored_is_removed(stored, wanted):
     graph = tenures(stored)
-    store = all_cells([*stored, (("b", "q", "a"), (0, 2))])
+    store = all_cells([*stored, ALWAYS])
     added, removed = addition(graph, asked(wanted)), removal(graph, asked(wanted))
     assert changed(added, "added") == all_cells(wanted) - store
     assert changed(removed, "removed") == all_cells(wanted) & store
@@ -71,8 +83,8 @@ def test_only_what_is_not_stored_is_added_and_only_what_is_stored_is_removed(sto
     st.lists(st.tuples(labels, closed), min_size=1, max_size=6),
 )
 def test_facts_of_single_times_are_changed_as_intervals_are(stored, wanted):
-    graph = points(sorted(all_cells(stored)))
-    store = all_cells([*stored, (("a", "p", "b"), (0, 1))])
+    graph = points(stored)
+    store = all_cells([*stored, ALWAYS])
     assert changed(addition(graph, asked(wanted)), "added") == all_cells(wanted) - store
     assert changed(removal(graph, asked(wanted)), "removed") == all_cells(wanted) & store
 
@@ -85,22 +97,22 @@ def test_a_pattern_removes_all_that_match(stored, mask, triple, limits):
     low, high = limits
     expected = {
         cell
-        for cell in all_cells([*stored, (("b", "q", "a"), (0, 2))])
+        for cell in all_cells([*stored, ALWAYS])
         if all(cell[names.index(name)] == label for name, label in parts.items())
-        and (low or 0) <= cell[3] <= (HORIZON if high is None else high)
+        and (low or FIRST) <= cell[3] <= (HORIZON if high is None else high)
     }
     assert changed(matching(graph, parts, limits), "removed") == expected
 
 
 def test_new_labels_come_in_the_order_of_the_rows_and_times_reach_as_far_as_the_rows():
-    graph = tenures([(("a", "p", "b"), (3, 4))])
-    rows = [(("y", "r", "a"), (9, None)), (("a", "p", "b"), (3, 3)), (("x", "p", "y"), (1, 2))]
+    graph = tenures([(("a", "p", "b"), (1503, 1504))])
+    rows = [(("y", "r", "a"), (1509, None)), (("a", "p", "b"), (1503, 1503)), (("x", "p", "y"), (1501, 1502))]
     delta = addition(graph, asked(rows))
-    assert (delta.entities, delta.predicates, delta.reach) == (("y", "x"), ("r",), (1, 9))
+    assert (delta.entities, delta.predicates, delta.reach) == (("y", "x"), ("r",), (1501, 1509))
 
 
 def test_an_entity_is_erased_if_there_is_one():
-    graph = tenures([(("a", "p", "b"), (3, 4))])
+    graph = tenures([(("a", "p", "b"), (1503, 1504))])
     assert erasure(graph, "a").erased == ("a",)
     assert erasure(graph, "nobody").is_empty
 
@@ -213,14 +225,16 @@ def test_rows_tables_and_files_give_the_same(days, tmp_path):
 def test_a_bad_row_of_a_file_is_named(days, tmp_path):
     file = tmp_path / "new.csv"
     file.write_text("subject,predicate,object,time\nAnn,visits,Rome,2014-02\nAnn,visits,Rome,2014-02-03\n")
-    with pytest.raises(UserError, match=r"new.csv:2: cannot read '2014-02' as the time; wanted a day or finer"):
+    with pytest.raises(UserError, match=r"new.csv, line 2: cannot read '2014-02' as the time; wanted a day or finer"):
         asked_facts(days, file)
     assert span(days, asked_facts(days, file, forget=True))[0] == ("2014-02-01", "2014-02-28")
     file.write_text("subject,predicate,object,time\nAnn,visits,Rome,2099-02-03\n")
-    with pytest.raises(UserError, match=r"new.csv:2: time 2099-02-03 is more than 1,000 steps"):
+    with pytest.raises(UserError, match=r"new.csv, line 2: time 2099-02-03 is more than 1,000 steps"):
         asked_facts(days, file)
     file.write_text("subject,predicate,object,time,value\nAnn,visits,Rome,2014-02-03,false\n")
-    with pytest.raises(UserError, match=r"new.csv:2: the value is 'false'; a memory remembers and forgets true facts"):
-        asked_facts(days, file)
+    with pytest.raises(
+        UserError, match=r"new.csv, line 2: the value is 'false'; a memory remembers and forgets true facts"
+    ):
+        asked_facts(days, file, columns={"value": "value"})
     with pytest.raises(UserError, match=r"a row is \(subject, predicate, object, time\)"):
         asked_facts(days, [("Ann", "visits")])

@@ -133,7 +133,7 @@ def read_changes(
     def read_source(source: Source) -> tuple[Table, pl.DataFrame]:
         with ExitStack() as temporary:
             tables = list(_read_splits(source, Reading(given, static, temporary)).values())
-            table = _without_missing(tables[0] if len(tables) == 1 else _concatenate(tables), allow_empty=False)
+            table = _without_missing(tables[0] if len(tables) == 1 else _concatenate(tables), False, given)
             return find_bins(table, grain, dates, inclusive_end, whole_periods=whole_periods)
 
     try:

@@ -38,7 +38,7 @@ def open_reader(path: Path, application: int, version: int) -> sqlite3.Connectio
             found = connection.execute("PRAGMA application_id").fetchone()[0]
         except sqlite3.OperationalError:
             connection.close()
-            connection = _open_in_read_only_folder(path)
+            connection = open_in_read_only_folder(path)
             found = connection.execute("PRAGMA application_id").fetchone()[0]
         except sqlite3.Error:
             connection.close()
@@ -52,7 +52,7 @@ def open_reader(path: Path, application: int, version: int) -> sqlite3.Connectio
     return connection
 
 
-def _open_in_read_only_folder(path: Path) -> sqlite3.Connection:
+def open_in_read_only_folder(path: Path) -> sqlite3.Connection:
     """Return a connection to a journal whose sidecar files cannot be created: to itself, or to a copy with its log."""
     log = path.with_name(path.name + _WAL)
     if not log.exists() or not log.stat().st_size:
