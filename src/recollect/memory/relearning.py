@@ -132,4 +132,4 @@ def _recipes(learned: Learned) -> list[Recipe]:
 def _shortened(recipe: Recipe, epochs: int) -> Recipe:
     """Return a recipe of fewer and smaller steps, validated after every epoch."""
     rate = RATE * recipe.filled("learning_rate")
-    return replace(recipe, epochs=min(epochs, recipe.epochs), learning_rate=rate, validate_every=1)
+    return replace(recipe, epochs=epochs, learning_rate=rate, validate_every=1)
