@@ -9,6 +9,7 @@ bin is the number of (edge, time) combinations in it, whatever the kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -34,10 +35,27 @@ class CellRates:
 
     def __init__(self, history: History, kernel: Floats) -> None:
         self.history, self.kernel = history, kernel
-        edges = history.edges
-        first = np.flatnonzero(edges.pairs[:, 0] == np.arange(len(edges.pairs)))
-        self.first, self.last = edges.pairs[first, 0], edges.pairs[first, 1]  # the edges of each pair (u, v): (n,)
-        self.subject, self.object = edges.source[first], edges.column(TARGET)[first]
+
+    @cached_property
+    def first(self) -> Ints:
+        """The first edge of each pair (u, v): (n,)."""
+        codes = self.history.edges.pair_codes
+        return np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
+
+    @cached_property
+    def last(self) -> Ints:
+        """The edge after the last one of each pair: (n,)."""
+        return np.append(self.first[1:], len(self.history.edges.table))[: len(self.first)]
+
+    @cached_property
+    def subject(self) -> Ints:
+        """The entity u of each pair: (n,)."""
+        return self.history.edges.source[self.first]
+
+    @cached_property
+    def object(self) -> Ints:
+        """The entity v of each pair: (n,)."""
+        return self.history.edges.table[self.first, TARGET].astype(np.int64)
 
     @classmethod
     def fit(
