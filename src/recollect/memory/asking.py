@@ -47,7 +47,8 @@ class Asking(ABC):
         Columns: the slot, `score`, the probability that it completes a true fact, and whether that fact is *stored* or
         *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
         predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted". A time
-        after the last stored one is answered by what was stored before, less surely the farther ahead it is.
+        after the last stored one is answered by what was stored before, less surely the farther ahead it is; a stored
+        interval without an end still holds then.
         With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
         Of a memory with models, `model_share` says how much of the answer's lead over the mean candidate is theirs.
 
@@ -106,7 +107,8 @@ class Asking(ABC):
         Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
         probability: what is likely to hold though it was never stored. A memory without history asks the semantic
         memory that it projects to; its first question solves for the starts and ends of all facts, and calls
-        `progress` with the share that is done. After the last stored time, everything is predicted.
+        `progress` with the share that is done. After the last stored time, intervals without an end are stored, and
+        everything else is predicted.
         """
         return self._at().know(
             subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,
