@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from recollect.graph.fact_index import expand_ranges
-from recollect.graph.facts import Facts, concat_ranges, encode, is_sorted, stable_sort
+from recollect.graph.facts import Facts, concat_ranges, encode, is_sorted, sort_facts, stable_sort
 from recollect.graph.runs import FOREVER, Runs, is_canonical, merge_runs
 
-Store = TypeVar("Store", Facts, Runs)
 Array = npt.NDArray[Any]
 BEFORE_ALL = -1  # a time before the first
 
@@ -33,11 +32,12 @@ class Replaced:
 
     @property
     def triples(self) -> Facts:
-        """Each triple that the change concerns, more than once if it has several rows."""
-        return Facts.concat(each.first if isinstance(each, Runs) else each for each in (self.before, self.after))
+        """Each triple that the change concerns, at time 0."""
+        rows = [each.first if isinstance(each, Runs) else each for each in (self.before, self.after)]
+        return Facts(torch.cat([each.with_slot("t", 0).ids for each in rows]).unique(dim=0))
 
 
-def in_order(store: Store, sizes: Mapping[str, int]) -> Store:
+def in_order(store: Facts | Runs, sizes: Mapping[str, int]) -> Facts | Runs:
     """Return facts sorted by (s, p, o, t), or runs as `merge_runs` returns them."""
     if isinstance(store, Runs):
         return store if _is_merged(store, sizes) else merge_runs(store, sizes)
@@ -54,7 +54,9 @@ def _is_merged(runs: Runs, sizes: Mapping[str, int]) -> bool:
     return not bool((follows & (runs.first.t[1:] > 0)).any())
 
 
-def change_store(store: Store, sizes: Mapping[str, int], removed: Runs, added: Runs) -> tuple[Store, Replaced]:
+def change_store(
+    store: Facts | Runs, sizes: Mapping[str, int], removed: Runs, added: Runs
+) -> tuple[Facts | Runs, Replaced]:
     """Return the store without the removed runs and with the added ones, and the rows that were replaced.
 
     The store is `in_order`. Runs are cut to the axis; where they have no end, they stay ongoing. What is added is
@@ -84,7 +86,7 @@ def _changed_facts(facts: Facts, sizes: Mapping[str, int], removed: Runs, added:
     codes, order = stable_sort(encode(new, sizes))
     is_first = torch.ones(len(codes), dtype=torch.bool)
     is_first[1:] = codes[1:] != codes[:-1]
-    return in_order(Facts.concat([kept, new[order[is_first]]]), sizes)
+    return sort_facts(Facts.concat([kept, new[order[is_first]]]), sizes)
 
 
 def _changed_runs(runs: Runs, sizes: Mapping[str, int], removed: Runs, added: Runs) -> Runs:
@@ -130,7 +132,7 @@ def _reached(holes: Runs, triple: Tensor) -> Tensor:
     return (group * width + holes.reach).cummax(0).values - group * width
 
 
-def _spliced(store: Store, rows: Any, start: Tensor, stop: Tensor, counts: Tensor) -> Store:
+def _spliced(store: Facts | Runs, rows: Facts | Runs, start: Tensor, stop: Tensor, counts: Tensor) -> Facts | Runs:
     """Return the store with its rows start[i] … stop[i] − 1 replaced by the next counts[i] of other rows."""
 
     def splice_column(old: Tensor | None, new: Tensor | None) -> Tensor | None:
@@ -138,12 +140,15 @@ def _spliced(store: Store, rows: Any, start: Tensor, stop: Tensor, counts: Tenso
             return None
         return torch.from_numpy(splice(old.numpy(), new.numpy(), start.tolist(), stop.tolist(), counts.tolist()))
 
-    if isinstance(store, Facts):
+    if isinstance(store, Facts) and isinstance(rows, Facts):
         every = [_columns(each) for each in _alike(store, rows)]
         ids, value, weight = (splice_column(old, new) for old, new in zip(*every, strict=True))
         assert ids is not None
         return Facts(ids, value, weight)
+    assert isinstance(store, Runs)
+    assert isinstance(rows, Runs)
     first = _spliced(store.first, rows.first, start, stop, counts)
+    assert isinstance(first, Facts)
     last = splice_column(store.last, rows.last)
     assert last is not None
     has_flags = store.ongoing is not None or rows.ongoing is not None

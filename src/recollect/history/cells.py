@@ -22,6 +22,7 @@ from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST
 from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, slot_queries, start_kernel
 from recollect.history.history import History
+from recollect.history.new_predicates import with_mean_class
 from recollect.history.reference import bin_at, loops, others_of_pair
 from recollect.history.state import is_rate
 
@@ -101,6 +102,11 @@ class CellRates:
         with one_thread():
             fitted, _ = fit_kernel(run, queries, kernel, weights, kinds, rng=rng, report=progress)
         return cls(history, fitted)
+
+    def with_history(self, history: History) -> CellRates:
+        """Return the same kernel over another store, which may have predicates that came after the fit."""
+        is_same = len(self.kernel) == int(history.classes.max(initial=-1) + 1) // 2
+        return CellRates(history, self.kernel if is_same else with_mean_class(self.kernel))
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], history: History) -> CellRates:
