@@ -165,6 +165,7 @@ print(len(memory.graph.entities.labels))
 """
 
 
+@pytest.mark.long
 def test_processes_that_remember_at_once_lose_nothing(place):
     memory = load(place)
     command = [sys.executable, "-c", WRITER, str(place)]

@@ -131,9 +131,9 @@ class Timeline:
                 if file is not None:
                     transaction.add_file(*file)
                 if not delta.is_empty:
-                    grown = grow(state.snapshot.learned, delta)
+                    grown = state.snapshot.grown(delta)
                     event = transaction.append(delta, after=state.absorbed)
-                    state = replace(state, snapshot=Snapshot(grown), event=event)
+                    state = replace(state, snapshot=grown, event=event)
                 made = transaction.changes(after=state.event - (not delta.is_empty))
             with self._lock:
                 if self._state.folder != state.folder or self._state.event < state.event:
@@ -281,7 +281,7 @@ def _with_events(state: _State, events: Events, path: Path) -> _State:
         delta = events.between(state.event, last, state.base.graph.times.step)
     if delta.is_empty:
         return replace(state, event=last)
-    return replace(state, event=last, snapshot=Snapshot(grow(state.snapshot.learned, delta)))
+    return replace(state, event=last, snapshot=state.snapshot.grown(delta))
 
 
 def _delta_at(journal: Journal, state: _State, event: int, gone: tuple[str, ...]) -> Delta:
