@@ -142,9 +142,10 @@ class Conversation:
     def _set_time(self, text: str) -> None:
         """Set the time of questions without one; "" resets it to the last time."""
         from recollect.memory.periods import parse_period
+        from recollect.memory.questions import steps_ahead
 
         if text:
-            parse_period(self.memory.graph.times, text)
+            parse_period(self.memory.graph.times, text, ahead=steps_ahead(self.memory.graph))
         self.then = text or None
         if not self.as_json:
             print_line(f"questions without a time are about {self._time()}")

@@ -236,9 +236,12 @@ class TimeAxis:
             raise UserError(f"cannot read time {text!r} as a {wanted}; write it like {self.label(0)!r}")
         index, rest = divmod(number - self.first, self.step)
         if rest or not 0 <= index < self.size + ahead:
-            further = f", and forecasts reach to {self.label(self.size + ahead - 1)}" if ahead else ""
-            raise UserError(
-                f"time {text!r} is not on this axis; it runs from {self.label(0)} to "
-                f"{self.label(self.size - 1)}{further}"
-            )
+            raise self.off_axis(text, ahead if index >= self.size else 0)
         return index
+
+    def off_axis(self, text: str, ahead: int = 0) -> UserError:
+        """Return the error for a time that is not on the axis, nor among the `ahead` times after it."""
+        further = f", and forecasts reach to {self.label(self.size + ahead - 1)}" if ahead else ""
+        return UserError(
+            f"time {text!r} is not on this axis; it runs from {self.label(0)} to {self.label(self.size - 1)}{further}"
+        )

@@ -108,13 +108,14 @@ class CellRates:
             chosen &= self.object == object
         return np.flatnonzero(chosen)
 
-    def at(self, time: int, pairs: Ints) -> Floats:
-        """Return λ of every predicate of pairs (n,) at a time: (n, P)."""
-        out = np.zeros((len(pairs), self.history.sizes["predicate"]), dtype=np.float32)
+    def at(self, time: int, pairs: Ints, predicates: Ints | None = None) -> Floats:
+        """Return λ of every predicate, or of some, of pairs (n,) at a time: (n, P)."""
+        asked = np.arange(self.history.sizes["predicate"]) if predicates is None else predicates
+        out = np.zeros((len(pairs), len(asked)), dtype=np.float32)
         is_loop = self.subject[pairs] == self.object[pairs]
         loops().score_predicates(
             self.first[pairs], self.last[pairs], is_loop, self.history.edges.table, self.history.bins.by_lag,
-            self.kernel, self.history.classes, np.full(len(pairs), time), out,
+            self.kernel, self.history.classes, asked, np.full(len(pairs), time), out,
         )  # fmt: skip
         return out
 

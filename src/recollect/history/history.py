@@ -179,7 +179,8 @@ class History:
         first, last = self.edges.pair_ranges(s, o)
         k, is_loop = self.kernels[slot], s == o
         if slot == "p":
-            loops().score_predicates(first, last, is_loop, edges, bins, k, self.classes, t, out)
+            every = np.arange(out.shape[1])
+            loops().score_predicates(first, last, is_loop, edges, bins, k, self.classes, every, t, out)
         else:
             inverse = np.where(is_loop, inverse, -1)
             loops().score_times(first, last, edges, bins, k, p, inverse, self.classes[p], out)

@@ -31,6 +31,10 @@ class Asking(ABC):
     def _at(self, known_at: Moment | None = None) -> Snapshot:
         """Return the state of the memory now, or what it was at a moment. Any thread may call it."""
 
+    def snapshot(self, known_at: Moment | None = None) -> Snapshot:
+        """Return the state of the memory, now or at a moment: all questions to it are answered by the same facts."""
+        return self._at(known_at)
+
     def recall(
         self,
         *,
@@ -47,7 +51,8 @@ class Asking(ABC):
         Columns: the slot, `score`, the probability that it completes a true fact, and whether that fact is *stored* or
         *predicted*. Stored facts come first, with probability 1, of several times the newest first. The probability of
         predicted ones is calibrated on facts that are not stored. `include` is "all", "stored" or "predicted". A time
-        after the last stored one is answered by what was stored before, less surely the farther ahead it is.
+        after the last stored one is answered by what was stored before, less surely the farther ahead it is; a stored
+        interval without an end still holds then.
         With `explain=n` there is a column `why`: the n stored facts with the largest shares of the history's evidence.
         Of a memory with models, `model_share` says how much of the answer's lead over the mean candidate is theirs.
 
@@ -68,12 +73,13 @@ class Asking(ABC):
         """
         return self._at().recall_many(questions, top=top, include=include, explain=explain)
 
-    def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
+    def probability(self, facts: Table, *, slot: str = "object", explain: int = 0) -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.
 
-        The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
+        The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot. With
+        `explain=n` there are the columns of `recall` that say why.
         """
-        return self._at().probability(facts, slot=slot)
+        return self._at().probability(facts, slot=slot, explain=explain)
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""
@@ -106,7 +112,8 @@ class Asking(ABC):
         Stored facts come first, with probability 1, those that began last before the others. Predicted ones follow by
         probability: what is likely to hold though it was never stored. A memory without history asks the semantic
         memory that it projects to; its first question solves for the starts and ends of all facts, and calls
-        `progress` with the share that is done. After the last stored time, everything is predicted.
+        `progress` with the share that is done. After the last stored time, intervals without an end are stored, and
+        everything else is predicted.
         """
         return self._at().know(
             subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,

@@ -101,10 +101,13 @@ class Forecaster:
             self._cells[horizon] = CellRates(self.history, kernel)
         return self._cells[horizon]
 
-    def ask(self, time: int, given: Mapping[str, int], top: int) -> Answers:
-        """Return the `top` likeliest facts with the given ids at a time after the last stored one."""
-        nothing = FactIndex(Facts.of([]), self.stored.sizes)
-        facts, scores = likely_cells(self.cells_at(time - self.last), nothing, self.last + 1, given, top)
+    def ask(self, time: int, given: Mapping[str, int], top: int, stored: FactIndex | None = None) -> Answers:
+        """Return the `top` likeliest facts with the given ids at a time after the last stored one.
+
+        Those that go on without an end in `stored` are left out.
+        """
+        stored = stored or FactIndex(Facts.of([]), self.stored.sizes)
+        facts, scores = likely_cells(self.cells_at(time - self.last), stored, self.last + 1, given, top)
         probabilities = self.calibration_at(time).probability(scores, CELL)
         query = torch.zeros(len(facts), dtype=torch.int64)
         return Answers(query, facts.with_slot("t", time), scores, probabilities, query.bool())

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.engine import one_thread
 from recollect.evaluation.calibration import Calibration, Sample
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
@@ -17,7 +18,7 @@ from recollect.graph.runs import Runs, maximal_runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.history.edges import Floats
-from recollect.memory.answers import Answers, best_triples
+from recollect.memory.answers import NO_ANSWERS, Answers, best_triples
 from recollect.memory.projection import Progress, SemanticStates
 from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.models.semantic import plain_model
@@ -59,18 +60,21 @@ class Knowledge:
         What is stored has no score (NaN).
         """
         top = max(0, top)
-        every = stored_triples(self.runs, time, given)
+        with one_thread():
+            every = stored_triples(self.runs, time, given)
         held = every[: 0 if include == "predicted" else top]
+        wanted = 0 if include == "stored" else top - len(held)
         found, scores, probabilities = Facts.of([]), torch.empty(0), torch.empty(0, dtype=torch.float64)
         if include != "stored" and self.scorer.history is not None:
             assert self.scorer.cells is not None
-            found, scores = likely_cells(self.scorer.cells, self.stored, time, given, top - len(held))
+            with one_thread():
+                found, scores = likely_cells(self.scorer.cells, self.stored, time, given, wanted)
             probabilities = self.calibration.probability(scores, CELL)
         elif include != "stored":
             model, calibration = self._semantic_model(time, progress)
             found, scores = best_triples(model, given, top + len(every))
             is_new = ~self.stored.contains(found.with_slot("t", time))
-            found, scores = found[is_new][: top - len(held)], scores[is_new][: top - len(held)]
+            found, scores = found[is_new][:wanted], scores[is_new][:wanted]
             probabilities = calibration.probability(scores, "o")
         sure = torch.ones(len(held), dtype=torch.float64)
         return Answers(
@@ -80,6 +84,16 @@ class Knowledge:
             torch.cat([sure, probabilities]),
             torch.arange(len(held) + len(found)) < len(held),
         )
+
+    def stored_answers(self, questions: Facts, slot: str, top: int) -> Answers:
+        """Return at most `top` stored answers of each question, those that began last first, without scores."""
+        parts = [NO_ANSWERS]
+        for row, (*ids, time) in enumerate(questions.ids.tolist()):
+            given = {other: number for other, number in zip("spo", ids, strict=True) if other != slot}
+            held = stored_triples(self.runs, time, given)[: max(0, top)]
+            sure = torch.ones(len(held), dtype=torch.float64)
+            parts.append(Answers(torch.full((len(held),), row), held, sure * torch.nan, sure, sure.bool()))
+        return Answers.concat(parts)
 
     def _semantic_model(self, time: int, progress: Progress | None) -> tuple[TensorModel, Calibration]:
         """Return the model of what holds at a time: its projection, or itself if it is semantic already."""
@@ -95,7 +109,7 @@ class Knowledge:
 
 def stored_triples(runs: Runs, time: int, given: Mapping[str, int]) -> Facts:
     """Return the stored facts that hold at a time and have the given ids, those that began last first."""
-    holds = (runs.first.t <= time) & (runs.last >= time)
+    holds = runs.holds(time)
     for slot, wanted in given.items():
         holds &= runs.first.column(slot) == wanted
     found = runs.first[holds]
@@ -106,7 +120,9 @@ def likely_cells(
     cells: CellRates, stored: FactIndex, time: int, given: Mapping[str, int], top: int
 ) -> tuple[Facts, Tensor]:
     """Return the `top` cells at a time with the highest λ that are not stored, and log λ: n facts, (n,)."""
-    pairs, top = cells.pairs(given.get("s"), given.get("o")), max(0, top)
+    if top <= 0:
+        return Facts.of([]), torch.empty(0, dtype=torch.float64)
+    pairs = cells.pairs(given.get("s"), given.get("o"))
     predicates = np.array([given["p"]]) if "p" in given else np.arange(stored.size("p"))
     found, rates = _best_cells(cells, time, pairs, predicates, top + stored.count_at(time))
     facts = cells.facts(pairs[found // len(predicates)], predicates[found % len(predicates)], time)
@@ -118,7 +134,7 @@ def _best_cells(cells: CellRates, time: int, pairs: Ints, predicates: Ints, coun
     """Return the `count` cells with the highest λ, numbered by pair, then by predicate, and λ; the highest first."""
     parts = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))]
     for start in range(0, len(pairs), BLOCK_PAIRS):  # which bounds memory
-        rates = cells.at(time, pairs[start : start + BLOCK_PAIRS])[:, predicates].ravel()
+        rates = cells.at(time, pairs[start : start + BLOCK_PAIRS], predicates).ravel()
         best = _largest(rates, min(len(rates), count))
         parts.append((start * len(predicates) + best, rates[best]))
     found, rates = (np.concatenate(columns) for columns in zip(*parts, strict=True))

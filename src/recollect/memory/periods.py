@@ -43,9 +43,15 @@ class Period:
         count = min(TIMES, self.last - self.first + 1)
         return torch.linspace(self.first, self.last, count, dtype=torch.float64).round().long()
 
+    def times_of(self, stored: Tensor) -> Tensor:
+        """Return the time of each answer after the last time: what is stored (m,) holds to the end: (m,)."""
+        return torch.where(stored, self.last, self.first)
 
-def parse_period(axis: TimeAxis, label: Time) -> Period:
+
+def parse_period(axis: TimeAxis, label: Time, *, ahead: int = 0) -> Period:
     """Return the times of a label: one, those of a coarser period, or those of a range, as far as the axis has them.
+
+    A period that lies wholly after the axis may have the `ahead` times that follow.
 
     >>> days = TimeAxis("day", time_bin("2014-11-20", "day"), 40)
     >>> parse_period(days, "2014-11"), parse_period(days, "2014-11-30..2014-12"), parse_period(days, "2014-12-01")
@@ -54,7 +60,7 @@ def parse_period(axis: TimeAxis, label: Time) -> Period:
     text = label.isoformat() if isinstance(label, date) else str(label).strip()
     start, dots, end = text.partition(RANGE)
     if not is_period(axis, label):
-        index = axis.index(label)
+        index = axis.index(label, ahead=ahead)
         return Period(index, index)
     first, last = _bin_of(axis, start.strip(), False), _bin_of(axis, (end if dots else start).strip(), True)
     if first > last:
@@ -62,12 +68,11 @@ def parse_period(axis: TimeAxis, label: Time) -> Period:
             f"the period {text!r} ends before it begins; write it like "
             f"{axis.label(0)}{RANGE}{axis.label(len(axis) - 1)}"
         )
-    period = Period(max(0, -((axis.first - first) // axis.step)), min(len(axis) - 1, (last - axis.first) // axis.step))
-    if period.first > period.last:
-        raise UserError(
-            f"time {text!r} is not on this axis; it runs from {axis.label(0)} to {axis.label(len(axis) - 1)}"
-        )
-    return period
+    start_id, end_id = max(0, -((axis.first - first) // axis.step)), (last - axis.first) // axis.step
+    longest = len(axis) if start_id < len(axis) else len(axis) + ahead
+    if start_id > min(longest - 1, end_id):
+        raise axis.off_axis(text, ahead if start_id >= len(axis) else 0)
+    return Period(start_id, min(longest - 1, end_id))
 
 
 def is_period(axis: TimeAxis, label: Time | None) -> bool:
@@ -96,16 +101,18 @@ def _bin_of(axis: TimeAxis, label: str, at_end: bool) -> int:
 
 
 def _last_hour(at: datetime, grain: str) -> datetime:
-    """Return the last hour of the year, month, week or day that starts at `at`."""
+    """Return the last hour of the year, quarter, month, week or day that starts at `at`."""
     match grain:
         case "year":
             return at.replace(month=12, day=31, hour=23)
+        case "quarter":
+            return _last_hour(at.replace(month=at.month + 2), "month")
         case "month":
             return at.replace(day=monthrange(at.year, at.month)[1], hour=23)
     return at + timedelta(days=6 if grain == "week" else 0, hours=23)
 
 
-def take_periods(axis: TimeAxis, questions: Table) -> tuple[pl.DataFrame, dict[int, Period]]:
+def take_periods(axis: TimeAxis, questions: Table, *, ahead: int = 0) -> tuple[pl.DataFrame, dict[int, Period]]:
     """Return the questions with the last time of each period in its place, and the periods by row."""
     frame = questions if isinstance(questions, pl.DataFrame) else pl.DataFrame(questions)
     if "time" not in frame.columns:
@@ -114,7 +121,7 @@ def take_periods(axis: TimeAxis, questions: Table) -> tuple[pl.DataFrame, dict[i
     periods: dict[int, Period] = {}
     for row, label in enumerate(labels):
         if is_period(axis, label):
-            periods[row] = parse_period(axis, label)
+            periods[row] = parse_period(axis, label, ahead=ahead)
             labels[row] = axis.label(periods[row].last)
     if not periods:
         return frame, {}
@@ -164,11 +171,11 @@ class PeriodQuestions:
     def _newest(self, question: Facts, slot: str, period: Period) -> Tensor:
         """Return the last time of the period at which each id of a slot completes a stored fact, −1 if none: (N,)."""
         runs = self.knowledge.runs
-        holds = (runs.first.t <= period.last) & (runs.last >= period.first)
+        holds = (runs.first.t <= period.last) & (runs.reach >= period.first)
         for other in "spo".replace(slot, ""):
             holds &= runs.first.column(other) == question.column(other)
         newest = torch.full((self.stored.size(slot),), -1)
-        last = runs.last[holds].clamp(max=period.last)
+        last = runs.reach[holds].clamp(max=period.last)
         return newest.scatter_reduce_(0, runs.first.column(slot)[holds], last, "amax")
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from recollect.errors import UserError
 from recollect.graph.facts import SLOT_NAMES, SLOTS, EpisodicGraph, Facts, parse_slot, parse_slots
+from recollect.graph.runs import Runs, stored_in
+from recollect.graph.times import MAX_TIMES
 
 SLOT_OF_KIND = {"entity": "s", "predicate": "p", "time": "t"}
 
@@ -93,9 +95,20 @@ def _read_table(slots: str, table: Table) -> tuple[dict[str, list[Any]], Tensor]
     return labels, is_open
 
 
+def steps_ahead(graph: EpisodicGraph) -> int:
+    """Return how far after the last time questions may be: as far as forecasts, or anywhere if something goes on."""
+    return MAX_TIMES if holds_on(graph) else len(graph.times)
+
+
+def holds_on(graph: EpisodicGraph) -> bool:
+    """Return whether a stored interval has no end."""
+    train = stored_in(graph, "train")
+    return isinstance(train, Runs) and train.has_ongoing
+
+
 def time_index(graph: EpisodicGraph, label: Time) -> int:
-    """Return the index of a time, which may lie after the last by as many steps as the axis has."""
-    return graph.times.index(label, ahead=len(graph.times))
+    """Return the index of a time, which may lie after the last."""
+    return graph.times.index(label, ahead=steps_ahead(graph))
 
 
 def _parse_ids(graph: EpisodicGraph, labels: Mapping[str, list[Any]], count: int) -> Facts:

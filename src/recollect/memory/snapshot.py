@@ -7,7 +7,7 @@ answered by what was known when it was asked. Indexes are built at the first que
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -34,6 +34,7 @@ from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_
 from recollect.memory.explanations import explanations, model_shares, with_explanations
 from recollect.memory.forecast_table import forecast_table
 from recollect.memory.forecasts import Forecaster
+from recollect.memory.future import cannot_forecast, forecaster_at
 from recollect.memory.intervals import INSTANTS, when_table
 from recollect.memory.knowledge import Knowledge
 from recollect.memory.learning import Learned
@@ -46,11 +47,21 @@ from recollect.memory.questions import (
     parse_questions,
     slot_of_kind,
     slot_of_label,
-    time_index,
+    steps_ahead,
 )
 from recollect.memory.scorer import MemoryScorer, only_model
 
-_Group = tuple[Tensor, Scorer, Calibration, History | Forecaster | None]
+_Group = tuple[Tensor, Scorer | None, Calibration, History | Forecaster | None]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Answers for one slot, and the source of evidence for them."""
+
+    answers: Answers
+    slot: str
+    source: History | Forecaster | None
+    is_period: bool = False  # whether the questions are about periods
 
 
 class Snapshot:
@@ -87,42 +98,40 @@ class Snapshot:
         questions = {name: [label] for name, label in given.items()}
         answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
-        return answers.drop(known[:-1] if is_period(self.graph.times, time) else known)
+        dropped = known[:-1] if is_period(self.graph.times, time) else known
+        return answers[[name for name in answers.columns if name not in dropped]]  # drop() would wake another thread
 
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions."""
         check_process()
         check_include(include)
-        table, periods = take_periods(self.graph.times, questions)
+        table, periods = take_periods(self.graph.times, questions, ahead=steps_ahead(self.graph))
         facts, is_open = parse_questions(self.graph, self.scorer.slots, table)
-        parts, reasons = [NO_ANSWERS], []
-        shares: list[float | None] = []
+        found: list[_Found] = []
         for slot in self.scorer.slots:
             for rows, period in question_groups(is_open[:, SLOTS.index(slot)], periods):
                 asked = self.scorer.normalize(facts[rows])
-                for places, found, source in self._answer(asked, rows, slot, period, top, include):
-                    parts.append(replace(found, query=places[found.query]))
-                    if explain:
-                        reasons += explanations(source, self.graph, found, slot, explain)
-                        is_present = period is None and source is self.scorer.history
-                        shares += model_shares(self.scorer, found, slot) if is_present else [None] * len(found.query)
-        answers = Answers.concat(parts)
-        labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
-        filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
-        if not explain:
-            return filled
-        return with_explanations(filled, reasons, shares, torch.cat([part.query for part in parts]))
+                for places, answers, source in self._answer(asked, rows, slot, period, top, include):
+                    numbered = replace(answers, query=places[answers.query])
+                    found.append(_Found(numbered, slot, source, is_period=period is not None))
+        return self._table(found, explain)
 
-    def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
+    def probability(self, facts: Table, *, slot: str = "object", explain: int = 0) -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each."""
         check_process()
         parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
         asked = self.scorer.normalize(parsed)
-        columns = torch.zeros(3, len(parsed), dtype=torch.float64)
-        for rows, scorer, calibration, _ in self._by_scorer(asked, slot):
-            columns[:, rows] = own_answers(scorer, calibration, self._stored, asked[rows], slot)
-        scores, probabilities, is_stored = columns
-        return answer_table(self._labels(parsed), scores, probabilities, is_stored.bool())
+        found: list[_Found] = []
+        for rows, scorer, calibration, source in self._by_scorer(asked, slot, "stored"):
+            if scorer is not None:
+                columns = own_answers(scorer, calibration, self._stored, asked[rows], slot)
+            elif bool(self._stored.contains(asked[rows]).all()):
+                columns = torch.tensor([[torch.nan], [1.0], [1.0]], dtype=torch.float64).expand(-1, len(rows))
+            else:
+                raise cannot_forecast(self.graph, int(asked.t[rows[0]]))
+            scores, probabilities, is_stored = columns
+            found.append(_Found(Answers(rows, asked[rows], scores, probabilities, is_stored.bool()), slot, source))
+        return self._table(found, explain).drop("query")
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""
@@ -155,13 +164,15 @@ class Snapshot:
         check_include(include)
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        if "t" not in self.scorer.slots and as_of is not None:
-            raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-        time = 0 if "t" not in self.scorer.slots else self._time_index(as_of)
-        if self._is_future(time):
-            found = self._forecaster(time).ask(time, ids, 0 if include == "stored" else top)
-        else:
+        time = self.time_of(as_of)
+        if not self._is_future(time):
             found = self._knowledge.ask(time, ids, top, include, progress)
+        else:
+            found = self._knowledge.ask(time, ids, 0 if include == "predicted" else top, "stored")
+            forecaster = forecaster_at(self.forecaster, self.graph, time, include)
+            if forecaster is not None and include != "stored":
+                predicted = forecaster.ask(time, ids, top - len(found.facts), self._stored)
+                found = Answers.concat([found, predicted])
         return answer_table(self._labels(found.facts, "spo"), found.scores, found.probabilities, found.stored)
 
     def forecast(
@@ -178,7 +189,9 @@ class Snapshot:
         check_process()
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        return forecast_table(self._forecaster(len(self.graph.times)), self.graph, ids, horizon, top, explain)
+        if self.forecaster is None:
+            raise cannot_forecast(self.graph, len(self.graph.times))
+        return forecast_table(self.forecaster, self.graph, ids, horizon, top, explain)
 
     def projected(self, as_of: Time | None = None, progress: Callable[[float], None] | None = None) -> Learned:
         """Return the semantic memory of what holds as of a time, by default the last."""
@@ -186,9 +199,9 @@ class Snapshot:
         model = only_model(self.scorer)
         if model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
-        time = self._time_index(as_of)
+        time = self.time_of(as_of)
         if time >= len(self.graph.times):
-            self.graph.times.index(as_of)  # type: ignore[arg-type]  # raises UserError: it is not on the axis
+            raise self.graph.times.off_axis(str(as_of))
         semantic, calibration = self._knowledge.semantic_at(time, progress)
         splits = {name: part.at(time) for name, part in split_runs(self.graph).items()}
         projection = {"as_of": self.graph.times.label(time), "model": model.config.to_dict()}
@@ -218,6 +231,28 @@ class Snapshot:
         rows = only_model(self.scorer).rows(slot).detach().cpu()
         return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
 
+    @property
+    def runs(self) -> Runs:
+        """The runs of the stored facts."""
+        return self._knowledge.runs
+
+    def _table(self, found: list[_Found], explain: int) -> pl.DataFrame:
+        """Return answers in the order of their questions, with `explain` reasons each."""
+        answers = Answers.concat([NO_ANSWERS, *(each.answers for each in found)])
+        labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
+        filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
+        if not explain:
+            return filled
+        reasons, shares = [], list[float | None]()
+        for each in found:
+            reasons += explanations(each.source, self.graph, each.answers, each.slot, explain)
+            if each.is_period or each.source is not self.scorer.history:
+                shares += [None] * len(each.answers.query)
+            else:
+                shares += model_shares(self.scorer, each.answers, each.slot)
+        query = torch.cat([NO_ANSWERS.query, *(each.answers.query for each in found)])
+        return with_explanations(filled, reasons, shares, query)
+
     def _labels(self, facts: Facts, slots: str | None = None) -> dict[str, list[str]]:
         slots = self.scorer.slots if slots is None else slots
         return {SLOT_NAMES[slot]: self.graph.axis(slot).take(facts.column(slot)) for slot in slots}
@@ -225,45 +260,49 @@ class Snapshot:
     def _check_slots(self, slots: str | None) -> str:
         return check_slots(self.scorer.slots, slots)
 
-    def _time_index(self, as_of: Time | None) -> int:
+    def time_of(self, as_of: Time | None) -> int:
         """Return the index of a time, by default of the last that is stored; of a period, that of its last time."""
+        if "t" not in self.scorer.slots:
+            if as_of is not None:
+                raise UserError("this is a semantic memory, which knows one time only; leave the time out")
+            return 0
         if as_of is None:
             return len(self.graph.times) - 1 if self.forecaster is None else max(0, self.forecaster.last)
-        times = self.graph.times
-        return parse_period(times, as_of).last if is_period(times, as_of) else time_index(self.graph, as_of)
+        return parse_period(self.graph.times, as_of, ahead=steps_ahead(self.graph)).last
 
     def _is_future(self, time: int) -> bool:
         """Return whether a time is answered by forecasts: it is after the last stored one, or not on the axis."""
         return time > (len(self.graph.times) - 1 if self.forecaster is None else self.forecaster.last)
 
-    def _forecaster(self, time: int) -> Forecaster:
-        """Return what answers about a time after the last; raise UserError if there is nothing."""
-        if self.forecaster is None:
-            times = self.graph.times
-            raise UserError(
-                f"time {times.label(time)!r} is after the last, {times.label(len(times) - 1)}, and this memory cannot "
-                "forecast; train it again, with history"
-            )
-        return self.forecaster
-
     def _answer(
         self, asked: Facts, rows: Tensor, slot: str, period: Period | None, top: int, include: str
     ) -> Iterator[tuple[Tensor, Answers, History | Forecaster | None]]:
         """Yield the answers to questions by what answers them: some of `rows`, answers, source of evidence."""
-        if period is not None:
+        if period is not None and not self._is_future(period.first):
             yield rows, self._periods.ask(asked, slot, period, top, include), self.scorer.history
             return
-        for chosen, scorer, calibration, source in self._by_scorer(asked, slot):
-            found = best_answers(scorer, calibration, self._stored, asked[chosen], slot, top, include)
+        if period is not None:  # what is stored then holds throughout; predictions are surest at the first time
+            asked = asked.with_slot("t", period.first)
+        for chosen, scorer, calibration, source in self._by_scorer(asked, slot, include):
+            if scorer is None:
+                found = self._knowledge.stored_answers(asked[chosen], slot, 0 if include == "predicted" else top)
+            else:
+                found = best_answers(scorer, calibration, self._stored, asked[chosen], slot, top, include)
+            if period is not None:
+                found = replace(found, facts=found.facts.with_slot("t", period.times_of(found.stored)))
             yield rows[chosen], found, source
 
-    def _by_scorer(self, facts: Facts, slot: str) -> Iterator[_Group]:
-        """Yield questions by what answers them: their rows (n,), scorer, calibration and source of evidence."""
+    def _by_scorer(self, facts: Facts, slot: str, include: str = "all") -> Iterator[_Group]:
+        """Yield questions by what answers them: their rows (n,), scorer, calibration and source of evidence.
+
+        Without a scorer, only what is stored is known.
+        """
         times = torch.zeros_like(facts.t) if slot == "t" or "t" not in self.scorer.slots else facts.t
         future = torch.tensor([self._is_future(time) for time in times.tolist()], dtype=torch.bool)
         rows = (~future).nonzero()[:, 0]
         if len(rows):
             yield rows, self.scorer, self.calibration, self.scorer.history
         for time in times[future].unique().tolist():
-            forecaster = self._forecaster(time)
-            yield (times == time).nonzero()[:, 0], forecaster, forecaster.calibration_at(time), forecaster
+            forecaster = forecaster_at(self.forecaster, self.graph, time, include)
+            calibration = self.calibration if forecaster is None else forecaster.calibration_at(time)
+            yield (times == time).nonzero()[:, 0], forecaster, calibration, forecaster
