@@ -9,7 +9,14 @@ export function AboutView({ about }) {
     ["Facts", number(about.facts)],
     ["Entities", number(about.entities)],
     ["Predicates", number(about.predicates)],
-    ...(about.times ? [["Times", `${about.times.first} – ${about.times.last} (${number(about.times.count)}, by ${about.times.grain})`]] : []),
+    ...(about.times
+      ? [
+          [
+            "Times",
+            `${about.times.first} – ${about.times.last} (${number(about.times.count)}, by ${about.times.grain})`,
+          ],
+        ]
+      : []),
     ...(about.as_of ? [["As of", about.as_of]] : []),
     ["Answered by", about.answers_by],
     ["Forecasts", about.forecasts ? "yes" : "no"],

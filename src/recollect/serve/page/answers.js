@@ -78,14 +78,23 @@ export function Reasons({ answer }) {
   const reasons = answer.why ?? [];
   const share = answer.model_share;
   return html`
-    ${reasons.length ? html`<p>Stored facts that speak for it most, with their shares of the evidence:</p>
+    ${
+      reasons.length
+        ? html`<p>Stored facts that speak for it most, with their shares of the evidence:</p>
       <ul class="evidence">
-        ${reasons.map((each) => html`<li key=${JSON.stringify(asked(each))}>
+        ${reasons.map(
+          (each) => html`<li key=${JSON.stringify(asked(each))}>
           <span class="number">${percent(each.share)}</span>
           <${Link} to=${asked(each)}><${FactText} fact=${each} /><//>
           <span class="number quiet">${each.time}</span>
-        </li>`)}
-      </ul>` : html`<p>No stored fact speaks for it in particular.</p>`}
-    ${typeof share === "number" && html`<p class="quiet">Of its lead over the mean candidate,
-      <span class="number">${percent(Math.min(1, Math.max(0, share)))}</span> comes from the model, the rest from stored facts.</p>`}`;
+        </li>`,
+        )}
+      </ul>`
+        : html`<p>No stored fact speaks for it in particular.</p>`
+    }
+    ${
+      typeof share === "number" &&
+      html`<p class="quiet">Of its lead over the mean candidate,
+      <span class="number">${percent(Math.min(1, Math.max(0, share)))}</span> comes from the model, the rest from stored facts.</p>`
+    }`;
 }

@@ -33,8 +33,10 @@ function App() {
       <${Link} class="brand" to=${{}} aria-label="recollect, start"><span aria-hidden="true">recollect</span><//>
       ${about && html`<span class="memory">${about.name}</span>`}
       <nav aria-label="Views">
-        ${Object.entries(VIEWS).map(([key, [text]]) => html`<${Link} key=${key} to=${key === "ask" ? {} : { view: key }}
-          aria-current=${key === name ? "page" : undefined}>${text}<//>`)}
+        ${Object.entries(VIEWS).map(
+          ([key, [text]]) => html`<${Link} key=${key} to=${key === "ask" ? {} : { view: key }}
+          aria-current=${key === name ? "page" : undefined}>${text}<//>`,
+        )}
       </nav>
       <${ThemeSwitch} />
     </header>
@@ -60,8 +62,10 @@ function TokenForm({ onDone }) {
 }
 
 function ThemeSwitch() {
-  const isDark = () => (document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+  const isDark = () =>
+    document.documentElement.dataset.theme
+      ? document.documentElement.dataset.theme === "dark"
+      : matchMedia("(prefers-color-scheme: dark)").matches;
   const [dark, setDark] = useState(isDark);
   const onClick = () => {
     const chosen = isDark() ? "light" : "dark";

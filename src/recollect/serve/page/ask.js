@@ -44,15 +44,20 @@ export function AskView({ route, about, axis }) {
   const shown = question(route, hasTimes);
   return html`
     <form class="ask" role="search" aria-label="Ask the memory" onSubmit=${submit}>
-      ${(hasTimes ? NAMES : NAMES.slice(0, 3)).map((name) => html`<${Combobox}
+      ${(hasTimes ? NAMES : NAMES.slice(0, 3)).map(
+        (name) => html`<${Combobox}
         key=${name} name=${name} label=${BOXES[name][0]} kind=${BOXES[name][1]} value=${draft[name]}
-        placeholder=${ANY[name]} onChange=${(text) => setDraft((last) => ({ ...last, [name]: text }))} />`)}
+        placeholder=${ANY[name]} onChange=${(text) => setDraft((last) => ({ ...last, [name]: text }))} />`,
+      )}
       <button class="primary" type="submit">${question(draft, hasTimes).button}</button>
     </form>
     ${shown.kind === "none" && html`<${Examples} about=${about} hasTimes=${hasTimes} />`}
     ${shown.kind === "fact" && html`<${FactAnswer} route=${route} axis=${axis} about=${about} />`}
-    ${(shown.kind === "recall" || shown.kind === "know") && html`<${Listed}
-      key=${JSON.stringify(given)} route=${route} asks=${shown} axis=${axis} about=${about} />`}`;
+    ${
+      (shown.kind === "recall" || shown.kind === "know") &&
+      html`<${Listed}
+      key=${JSON.stringify(given)} route=${route} asks=${shown} axis=${axis} about=${about} />`
+    }`;
 }
 
 // What can be asked, from a fact of the memory.
@@ -71,9 +76,11 @@ function Examples({ about, hasTimes }) {
     <p class="quiet">Fill in what you know and leave the rest empty. With one box open, the memory recalls it; with more,
       it lists what holds.</p>
     <ul>
-      ${examples.map(([name, word, text]) => html`<li key=${name}><${Link} to=${without(name)}>
+      ${examples.map(
+        ([name, word, text]) => html`<li key=${name}><${Link} to=${without(name)}>
         <b>${word}</b><span>${text}${hasTimes && name !== "when" && html`, <span class="number">${fact.when}</span>`}</span>
-      <//></li>`)}
+      <//></li>`,
+      )}
       <li><${Link} to=${{ what: fact.what }}><b>Now?</b><span>${fact.what}, what holds at the end of the record</span><//></li>
     </ul>
   </section>`;
@@ -98,11 +105,18 @@ function Listed({ route, asks, axis, about }) {
         <p class="quiet" role="status">${note ?? (error ? "" : "Asking…")}</p>
       </header>
       <${Problem} error=${error} />
-      ${isWhen && html`<${Timeline} triple=${triple} axis=${axis} />
-        ${answer?.answers.length > 0 && html`<h3>Likely, though not stored</h3>`}`}
+      ${
+        isWhen &&
+        html`<${Timeline} triple=${triple} axis=${axis} />
+        ${answer?.answers.length > 0 && html`<h3>Likely, though not stored</h3>`}`
+      }
       ${answer && html`<${Answers} answers=${answer.answers} open=${isKnow ? null : BOXES[asks.open][2]} about=${about} />`}
-      ${answer?.answers.length === top && top < MORE && html`<button class="plain" type="button"
-        onClick=${() => setTop(MORE)}>Show up to ${MORE}</button>`}
+      ${
+        answer?.answers.length === top &&
+        top < MORE &&
+        html`<button class="plain" type="button"
+        onClick=${() => setTop(MORE)}>Show up to ${MORE}</button>`
+      }
     </section>`;
 }
 
@@ -123,9 +137,12 @@ function FactAnswer({ route, axis, about }) {
         <h2><span class="given whole">${Object.values(triple).join(" · ")}${time && html`, <span class="number">${time}</span>`}</span></h2>
       </header>
       <${Problem} error=${error} />
-      ${answer && html`<p class="verdict"><strong><${Percent} value=${answer.probability} /></strong>
+      ${
+        answer &&
+        html`<p class="verdict"><strong><${Percent} value=${answer.probability} /></strong>
         <${Badge} status=${answer.status} /></p>
-        <${Reasons} answer=${answer} about=${about} />`}
+        <${Reasons} answer=${answer} about=${about} />`
+      }
       ${axis && html`<${Timeline} triple=${triple} axis=${axis} at=${time} />`}
       <p class="links"><${Link} to=${{ view: "then", entity: fact.subject, at: time }}>${fact.subject} then<//>
         <${Link} to=${{ view: "then", entity: fact.object, at: time }}>${fact.object} then<//></p>

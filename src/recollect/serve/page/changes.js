@@ -17,9 +17,12 @@ export function ChangesView({ route, axis }) {
     <${Form} since=${since} until=${until} entity=${entity} />
     <${Problem} error=${error} />
     <section class="changes" aria-busy=${String(busy)}>
-      ${answer && html`
+      ${
+        answer &&
+        html`
         <${Column} title="Began" sign="+" facts=${answer.began} time="start" />
-        <${Column} title="Ended" sign="−" facts=${answer.ended} time="end" />`}
+        <${Column} title="Ended" sign="−" facts=${answer.ended} time="end" />`
+      }
     </section>
     ${answer?.left_out > 0 && html`<p class="quiet">${answer.left_out.toLocaleString("en")} more are not shown.</p>`}`;
 }
@@ -44,10 +47,16 @@ function Form(given) {
 function Column({ title, sign, facts, time }) {
   return html`<section class="facts">
     <h2>${title} <small class="number">${facts.length === TOP ? `latest ${TOP}` : facts.length}</small></h2>
-    ${facts.length ? html`<ul>${facts.map((each) => html`<li key=${JSON.stringify(each)}>
+    ${
+      facts.length
+        ? html`<ul>${facts.map(
+            (each) => html`<li key=${JSON.stringify(each)}>
       <span class=${`sign ${time}`} aria-hidden="true">${sign}</span>
       <${Link} to=${asked({ ...each, time: each[time] })}><${FactText} fact=${each} /><//>
       <span class="number quiet">${each[time]}</span>
-    </li>`)}</ul>` : html`<p class="quiet">Nothing.</p>`}
+    </li>`,
+          )}</ul>`
+        : html`<p class="quiet">Nothing.</p>`
+    }
   </section>`;
 }

@@ -77,16 +77,21 @@ export function Combobox({ name, label, kind, value, onChange, placeholder = "",
           complete(event.target.value);
         }}
         onKeyDown=${onKeyDown} onBlur=${close} onClick=${() => !open && complete(value, 0)} />
-      ${value && html`<button type="button" class="clear" tabindex="-1" aria-label=${`Clear ${label.toLowerCase()}`}
-        onClick=${() => choose("")}>×</button>`}
+      ${
+        value &&
+        html`<button type="button" class="clear" tabindex="-1" aria-label=${`Clear ${label.toLowerCase()}`}
+        onClick=${() => choose("")}>×</button>`
+      }
     </div>
     ${hint && html`<span class="hint" id=${`${id}-hint`}>${hint}</span>`}
     <ul role="listbox" id=${`${id}-list`} aria-label=${label} hidden=${!open}>
-      ${found.map((each, i) => html`<li
+      ${found.map(
+        (each, i) => html`<li
         key=${each.label} id=${`${id}-${i}`} role="option" aria-selected=${String(i === active)}
         onMouseDown=${(event) => event.preventDefault()} onClick=${() => choose(each.label)}>
           <span>${each.label}</span>${each.facts > 0 && html`<small>${each.facts.toLocaleString("en")}</small>`}
-        </li>`)}
+        </li>`,
+      )}
     </ul>
   </div>`;
 }

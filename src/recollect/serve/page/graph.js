@@ -15,8 +15,9 @@ export function EgoGraph({ entity, edges, order, at }) {
   const place = useRef(null);
   const [width, setWidth] = useState(0);
   useEffect(() => {
-    const observer = new ResizeObserver(() => setWidth(place.current.clientWidth));
-    observer.observe(place.current);
+    const element = place.current;
+    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
+    observer.observe(element);
     return () => observer.disconnect();
   }, []);
   const neighbours = collect(entity, edges);
@@ -27,12 +28,17 @@ export function EgoGraph({ entity, edges, order, at }) {
   const letters = width < NARROW ? LETTERS_NARROW : LETTERS;
   const hidden = neighbours.length - shown.length;
   return html`<figure class="graph" ref=${place}>
-    ${width > 0 && html`<svg width=${width} height=${height} role="group" aria-label=${`What is around ${entity}`}>
-      ${shown.map((each) => html`<${Spoke} key=${each.label} place=${places.get(each.label)}
-        center=${[width / 2, height / 2]} neighbour=${each} at=${at} letters=${letters} />`)}
+    ${
+      width > 0 &&
+      html`<svg width=${width} height=${height} role="group" aria-label=${`What is around ${entity}`}>
+      ${shown.map(
+        (each) => html`<${Spoke} key=${each.label} place=${places.get(each.label)}
+        center=${[width / 2, height / 2]} neighbour=${each} at=${at} letters=${letters} />`,
+      )}
       <circle class="center" cx=${width / 2} cy=${height / 2} r="7" />
       <text class="center" x=${width / 2} y=${height / 2 + 25} text-anchor="middle">${short(entity, letters)}</text>
-    </svg>`}
+    </svg>`
+    }
     <figcaption class="quiet">
       <span class="key"></span>holds <span class="key ended"></span>ended
       ${hidden > 0 && ` · ${hidden} more are not drawn`}

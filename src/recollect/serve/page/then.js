@@ -41,12 +41,19 @@ function Then({ entity, at, axis }) {
     ${axis && html`<${Slider} axis=${axis} index=${index} move=${move} />`}
     <${Problem} error=${error} />
     <section class="then" aria-busy=${String(busy)}>
-      ${answer && entity && html`<${EgoGraph}
-        entity=${entity} edges=${answer.edges} order=${(around.answer ?? answer).nodes.map((each) => each.label)} at=${asOf} />`}
-      ${answer && html`<div class="lists">
-        <${Facts} title=${asOf ? `True in ${asOf}` : "True"} facts=${held} entity=${entity} more=${answer.left_out} at=${asOf} />
+      ${
+        answer &&
+        entity &&
+        html`<${EgoGraph}
+        entity=${entity} edges=${answer.edges} order=${(around.answer ?? answer).nodes.map((each) => each.label)} at=${asOf} />`
+      }
+      ${
+        answer &&
+        html`<div class="lists">
+        <${Facts} title=${asOf ? `True as of ${asOf}` : "True"} facts=${held} entity=${entity} more=${answer.left_out} at=${asOf} />
         ${axis && html`<${Facts} title="Ended before" facts=${ended} entity=${entity} isEnded />`}
-      </div>`}
+      </div>`
+      }
     </section>`;
 }
 
@@ -81,12 +88,18 @@ function Facts({ title, facts, more = 0, isEnded = false, at }) {
   const count = facts.length + more;
   return html`<section class=${isEnded ? "facts ended" : "facts"}>
     <h2>${title} <small class="number">${isEnded && facts.length === ENDED ? `latest ${ENDED}` : count.toLocaleString("en")}</small></h2>
-    ${facts.length ? html`<ul>
-      ${facts.map((each) => html`<li key=${`${each.subject}|${each.predicate}|${each.object}|${each.start}`}>
+    ${
+      facts.length
+        ? html`<ul>
+      ${facts.map(
+        (each) => html`<li key=${`${each.subject}|${each.predicate}|${each.object}|${each.start}`}>
         <${Link} to=${asked({ ...each, time: isEnded ? each.end : at })}><${FactText} fact=${each} /><//>
         ${each.start && html`<span class="number quiet">${isEnded ? `until ${each.end}` : `since ${each.start}`}</span>`}
-      </li>`)}
-    </ul>` : html`<p class="quiet">${isEnded ? "Nothing yet." : "Nothing is stored as true."}</p>`}
+      </li>`,
+      )}
+    </ul>`
+        : html`<p class="quiet">${isEnded ? "Nothing yet." : "Nothing is stored as true."}</p>`
+    }
     ${more > 0 && html`<p class="quiet">${more.toLocaleString("en")} more are not shown.</p>`}
   </section>`;
 }

@@ -13,18 +13,23 @@ export function Timeline({ triple, axis, at }) {
   const { answer, error, busy } = useAnswer("/v1/timeline", { ...triple, points: 800 });
   return html`<figure class="timeline" aria-busy=${String(busy)}>
     <${Problem} error=${error} />
-    ${answer && html`<${Chart} answer=${answer} axis=${axis} at=${at} triple=${triple} />
-      <figcaption><${Stored} intervals=${answer.intervals} /></figcaption>`}
+    ${
+      answer &&
+      html`<${Chart} answer=${answer} axis=${axis} at=${at} triple=${triple} />
+      <figcaption><${Stored} intervals=${answer.intervals} /></figcaption>`
+    }
   </figure>`;
 }
 
 function Stored({ intervals }) {
   const stored = intervals.filter((each) => each.status === "stored");
   if (!stored.length) return html`<p class="quiet">Never stored; the line is what the memory predicts.</p>`;
-  const spans = stored.slice(0, LISTED).map((each) => (each.start === each.end ? each.start : `${each.start} – ${each.end}`));
+  const spans = stored
+    .slice(0, LISTED)
+    .map((each) => (each.start === each.end ? each.start : `${each.start} – ${each.end}`));
   const more = stored.length - spans.length;
   return html`<p><span class="tick" aria-hidden="true"></span>Stored${" "}
-    <span class="number">${spans.join(", ")}</span>${more > 0 && ` and ${more} more`}</p>`;
+    ${spans.map((span, i) => html`${i > 0 && ", "}<span class="number span">${span}</span>`)}${more > 0 && ` and ${more} more`}</p>`;
 }
 
 function Chart({ answer, axis, at, triple }) {
@@ -34,7 +39,11 @@ function Chart({ answer, axis, at, triple }) {
   useEffect(() => {
     const element = place.current;
     const xs = answer.times.map((time) => axis.index(time));
-    const chart = new window.uPlot(options(answer, axis, at, element.clientWidth, setPointed), [xs, answer.probabilities], element);
+    const chart = new window.uPlot(
+      options(answer, axis, at, element.clientWidth, setPointed),
+      [xs, answer.probabilities],
+      element,
+    );
     const click = () => {
       const index = chart.cursor.idx;
       if (typeof index === "number") go(asked({ ...triple, time: answer.times[index] }));
@@ -48,8 +57,9 @@ function Chart({ answer, axis, at, triple }) {
     };
   }, [answer, axis, at, scheme]);
   const highest = answer.probabilities.indexOf(Math.max(...answer.probabilities));
-  const summary = `Probability from ${answer.times[0]} to ${answer.times.at(-1)}; `
-    + `highest, ${percent(answer.probabilities[highest])}, at ${answer.times[highest]}.`;
+  const summary =
+    `Probability from ${answer.times[0]} to ${answer.times.at(-1)}; ` +
+    `highest, ${percent(answer.probabilities[highest])}, at ${answer.times[highest]}.`;
   return html`<div class="chart" role="img" aria-label=${summary} ref=${place}></div>
     <p class="pointed number" aria-hidden="true">${pointed ?? " "}</p>`;
 }
@@ -68,15 +78,22 @@ function options(answer, axis, at, width, setPointed) {
     padding: [8, 12, 0, 0],
     scales: { x: { time: false }, y: { range: [0, 1] } },
     axes: [
-      { ...drawn, grid: { show: false }, space: 90, incrs: [1, 2, 3, 6, 12, 24, 36, 60, 120, 240, 365, 730, 1000, 5000, 20000],
-        values: (_, splits) => splits.map((index) => (Number.isInteger(index) ? axis.label(index) : "")) },
+      {
+        ...drawn,
+        grid: { show: false },
+        space: 90,
+        incrs: [1, 2, 3, 6, 12, 24, 36, 60, 120, 240, 365, 730, 1000, 5000, 20000],
+        values: (_, splits) => splits.map((index) => (Number.isInteger(index) ? axis.label(index) : "")),
+      },
       { ...drawn, size: 48, splits: [0, 0.5, 1], values: (_, splits) => splits.map((value) => `${100 * value} %`) },
     ],
     series: [{}, { stroke: accent, width: 1.5, fill: color("tint"), points: { show: false } }],
     hooks: {
       draw: [(chart) => drawIntervals(chart, answer.intervals, axis, at, accent)],
-      setCursor: [({ cursor: { idx } }) => setPointed(
-        typeof idx === "number" ? `${answer.times[idx]}  ${percent(answer.probabilities[idx])}` : null)],
+      setCursor: [
+        ({ cursor: { idx } }) =>
+          setPointed(typeof idx === "number" ? `${answer.times[idx]}  ${percent(answer.probabilities[idx])}` : null),
+      ],
     },
   };
 }

@@ -22,8 +22,14 @@ function weekLabel(number) {
 const GRAINS = {
   ordinal: [Number, String],
   year: [Number, (n) => pad(n, 4)],
-  quarter: [(t) => Number(t.slice(0, 4)) * 4 + Number(t.slice(-1)) - 1, (n) => `${pad(Math.floor(n / 4), 4)}-Q${(n % 4) + 1}`],
-  month: [(t) => Number(t.slice(0, 4)) * 12 + Number(t.slice(5)) - 1, (n) => `${pad(Math.floor(n / 12), 4)}-${pad((n % 12) + 1)}`],
+  quarter: [
+    (t) => Number(t.slice(0, 4)) * 4 + Number(t.slice(-1)) - 1,
+    (n) => `${pad(Math.floor(n / 4), 4)}-Q${(n % 4) + 1}`,
+  ],
+  month: [
+    (t) => Number(t.slice(0, 4)) * 12 + Number(t.slice(5)) - 1,
+    (n) => `${pad(Math.floor(n / 12), 4)}-${pad((n % 12) + 1)}`,
+  ],
   week: [(t) => (mondayOf(Number(t.slice(0, 4)), Number(t.slice(-2))) + MONDAY) / 7, weekLabel],
   day: [dayOf, dateOf],
   hour: [(t) => dayOf(t) * 24 + Number(t.slice(11, 13)), (n) => `${dateOf(Math.floor(n / 24))}T${pad(n % 24)}`],
