@@ -69,9 +69,7 @@ def open_page(browser, address) -> Iterator[Callable]:
     """Open the page at a query string; afterwards no page may have complained or asked another machine."""
     contexts, complaints = [], []
 
-    def open_at(
-        query: str = "", *, scheme: str = "light", width: int = 1100, at: str = address, refused: bool = False
-    ):
+    def open_at(query: str = "", *, scheme: str = "light", width: int = 1100, at: str = address, refused: bool = False):
         context = browser.new_context(
             color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce"
         )
