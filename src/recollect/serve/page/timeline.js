@@ -24,12 +24,17 @@ export function Timeline({ triple, axis, at }) {
 function Stored({ intervals }) {
   const stored = intervals.filter((each) => each.status === "stored");
   if (!stored.length) return html`<p class="quiet">Never stored; the line is what the memory predicts.</p>`;
-  const spans = stored
-    .slice(0, LISTED)
-    .map((each) => (each.start === each.end ? each.start : `${each.start} – ${each.end}`));
+  const spans = stored.slice(0, LISTED).map(span);
   const more = stored.length - spans.length;
   return html`<p><span class="tick" aria-hidden="true"></span>Stored${" "}
-    ${spans.map((span, i) => html`${i > 0 && ", "}<span class="number span">${span}</span>`)}${more > 0 && ` and ${more} more`}</p>`;
+    ${spans.map((text, i) => html`${i > 0 && ", "}<span class="number span">${text}</span>`)}
+    ${more > 0 && html`${" "}and ${more} more`}</p>`;
+}
+
+// Return an interval in words; one without an end goes on.
+function span({ start, end }) {
+  if (end === null) return `since ${start}`;
+  return start === end ? start : `${start} – ${end}`;
 }
 
 function Chart({ answer, axis, at, triple }) {
@@ -108,7 +113,7 @@ function drawIntervals(chart, intervals, axis, at, accent) {
   for (const { start, end, status } of intervals) {
     if (status !== "stored") continue;
     const left = x(axis.index(start) - 0.5);
-    const right = Math.max(x(axis.index(end) + 0.5), left + 2 * scale);
+    const right = Math.max(x((end === null ? axis.count : axis.index(end)) + 0.5), left + 2 * scale);
     ctx.fillRect(left, bbox.top + bbox.height - TICK * scale, right - left, TICK * scale);
   }
   const index = at && axis.index(at);
