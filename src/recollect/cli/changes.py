@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time as clock
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recollect.cli import options as opt
-from recollect.cli.rendering import plural, print_json, print_line, print_rows
+from recollect.cli.rendering import plural, print_json, print_line, print_rows, share_progress
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # changes that are printed one by one
 
-Facts = Annotated[str | None, typer.Argument(help="A file of facts, as `recollect train` reads it.", metavar="[FILE]")]
+Facts = Annotated[str | None, typer.Argument(help="A file of facts, as `recollect train` reads it.", metavar="FILE")]
 Start = Annotated[str | None, typer.Option(help="The first time of an interval.")]
 End = Annotated[str | None, typer.Option(help="The time before which it ends.")]
 
@@ -39,7 +41,7 @@ def remember(
 
     \b
     recollect remember world.memory new.csv
-    recollect remember world.memory --subject Reathland --predicate Visits --object Felmark --time 2006-01
+    recollect remember world.memory --subject Iran --predicate Visits --object Oman --time 2006
     Next: recollect journal world.memory
     """
     from recollect.memory.memory import load
@@ -70,7 +72,7 @@ def forget(
     """Remove stored facts. Parts that are left out match everything.
 
     \b
-    recollect forget world.memory --subject Reathland --predicate Visits --object Felmark --time 2004-05
+    recollect forget world.memory --subject Iran --predicate Visits --object Oman --time 2006
     recollect forget world.memory --subject Reathland --time 2004 --yes
     recollect forget world.memory --entity "Bran Nethova" --yes
     Next: recollect journal world.memory
@@ -121,9 +123,38 @@ def journal(
     print_rows(change_rows(changes, as_json), as_json)
 
 
+def consolidate(memory: opt.MemoryDir, as_json: opt.Json = False) -> None:
+    """Train on all that is stored now and replace the memory in one step. It answers and changes meanwhile.
+
+    Training starts from the weights that there are. What was erased leaves no trace in the files.
+
+    \b
+    recollect consolidate world.memory
+    Next: recollect evaluate world.memory
+    """
+    from recollect.memory.memory import load
+
+    loaded = load(memory)
+    began = clock.monotonic()
+    with share_progress("history") as progress:
+        is_changed = loaded.consolidate(show=lambda: nullcontext(progress.update))
+    about = {
+        "memory": str(memory),
+        "changed": is_changed,
+        "facts": loaded.graph.counts["train"],
+        "seconds": round(clock.monotonic() - began, 1),
+    }
+    if as_json:
+        print_json(about)
+    elif is_changed:
+        print_line(f"{memory}: learned {about['facts']:,} facts in {about['seconds']} s")
+    else:
+        print_line(f"{memory}: nothing was changed since it was learned")
+
+
 def watch(
     memory: opt.MemoryDir,
-    folder: Annotated[Path, typer.Argument(help="A folder to which files of facts are added.")],
+    folder: Annotated[Path, typer.Argument(help="A folder to which files of facts are added.", metavar="FOLDER")],
     once: Annotated[bool, typer.Option("--once", help="Remember what is there, and exit.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 2.0,
     columns: opt.Columns = None,

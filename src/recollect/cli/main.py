@@ -38,6 +38,7 @@ for command in (
     changes.remember,
     changes.forget,
     changes.journal,
+    changes.consolidate,
     changes.watch,
     serve.serve,
     listing.models,

@@ -14,11 +14,12 @@ from recollect.graph.facts import EpisodicGraph
 from recollect.io.tables.reading import Source
 from recollect.memory.asking import Asking
 from recollect.memory.forecasts import Forecaster
-from recollect.memory.journal.effects import addition_of, removal_of
+from recollect.memory.journal.effects import addition_of, fresh_facts, removal_of
 from recollect.memory.journal.inputs import FactParts
 from recollect.memory.journal.moments import Moment
-from recollect.memory.learning import Learned, Learning, finish_runs, run_training
+from recollect.memory.learning import Learned, Learning, ShowProgress, finish_runs, not_shown, run_training
 from recollect.memory.questions import Time
+from recollect.memory.relearning import relearn
 from recollect.memory.scorer import MemoryScorer
 from recollect.memory.snapshot import Snapshot
 from recollect.memory.timeline import Timeline
@@ -183,6 +184,16 @@ class Memory(Asking):
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
         effect = removal_of(facts, entity, parts, options)
         return self._timeline.preview(effect) if preview else self._timeline.change(effect)
+
+    def consolidate(self, *, show: ShowProgress = not_shown) -> bool:
+        """Train on all that is stored now, from the weights that there are, and replace the saved memory in one step.
+
+        Return False if nothing was changed since the last time. Questions are answered meanwhile, and changes are
+        accepted; they are not lost. Of entities that were erased, no trace is left in the files.
+        """
+        return self._timeline.consolidate(
+            lambda learned, delta: relearn(learned, fresh_facts(learned, delta), show=show)
+        )
 
     def changes(self, since: Moment | None = None, until: Moment | None = None) -> pl.DataFrame:
         """Return what was remembered and forgotten between two moments, in order.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode
-from recollect.graph.runs import Runs, stored
+from recollect.graph.runs import Runs, has_runs, stored
 from recollect.io.tables.reading import Source
 from recollect.memory.changes import (
     ADDED,
@@ -30,6 +30,7 @@ from recollect.memory.changes import (
     sweep,
 )
 from recollect.memory.journal.inputs import Bins, FactParts, asked_fact, asked_facts
+from recollect.memory.learning import Learned
 
 Ints = NDArray[np.int64]
 Effect = Callable[[EpisodicGraph], Delta]
@@ -115,6 +116,16 @@ def erasure(graph: EpisodicGraph, entity: str) -> Delta:
     """Return the delta that removes an entity altogether, if there is one of this label."""
     erased = (entity,) if graph.entities.find([entity])[0] >= 0 else ()
     return Delta(SCHEMA.to_frame(), erased, step=graph.times.step)
+
+
+def fresh_facts(learned: Learned, delta: Delta) -> Facts:
+    """Return the stored facts that a delta added, in the ids of the graph; of runs, their first ones."""
+    graph, rows = learned.graph, delta.added
+    ids = [_ids(graph.axis(name[0]), rows[name]) for name in TRIPLE]  # type: ignore[arg-type]
+    time = (rows["first"].to_numpy() - graph.times.first) // graph.times.step
+    last = np.minimum((last_bins(rows) - graph.times.first) // graph.times.step, len(graph.times) - 1)
+    first = Facts(torch.from_numpy(np.stack([*ids, time], axis=1)))
+    return first if has_runs(graph) else Runs(first, torch.from_numpy(last)).expand("what was remembered")
 
 
 @dataclass(frozen=True, eq=False)
