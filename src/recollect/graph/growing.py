@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
+from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
 from recollect.graph.replacing import Replaced, change_store, in_order
 from recollect.graph.runs import Runs, RunSplits, stored
@@ -35,6 +36,13 @@ class GrownGraph:
     def keeps_ids(self) -> bool:
         """Whether the train split differs from that of the graph before by `replaced` only."""
         return self.entity_ids is None and not self.earlier and not self.is_extended
+
+    def index(self, before: FactIndex) -> FactIndex | None:
+        """Return the index of the train split, corrected from that of the graph before; None if it is built anew."""
+        train, old, new = stored(self.graph, "train"), self.replaced.before, self.replaced.after
+        if isinstance(train, Runs) or isinstance(old, Runs) or isinstance(new, Runs) or not self.keeps_ids:
+            return None
+        return before.changed(train, self.graph.sizes, old, new)
 
 
 def grow_graph(

@@ -90,15 +90,7 @@ class Snapshot:
     def grown(self, delta: Delta) -> Snapshot:
         """Return the snapshot after a change; this one stays as it is."""
         growth = trace_growth(self.learned, delta)
-        graph = growth.graph
-        before, after = graph.replaced.before, graph.replaced.after
-        train = stored(graph.graph, "train")
-        index = None
-        if graph.keeps_ids and "t" in self.scorer.slots and isinstance(train, Facts):
-            assert isinstance(before, Facts)
-            assert isinstance(after, Facts)
-            index = self._stored.changed(train, graph.graph.sizes, before, after)
-        return Snapshot(growth.learned, index)
+        return Snapshot(growth.learned, growth.graph.index(self._stored) if "t" in self.scorer.slots else None)
 
     def recall(
         self,
