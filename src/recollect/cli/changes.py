@@ -41,7 +41,7 @@ def remember(
 
     \b
     recollect remember world.memory new.csv
-    recollect remember world.memory --subject Iran --predicate Visits --object Oman --time 2006
+    recollect remember DIR --subject Iran --predicate Visits --object Oman --time 2006
     Next: recollect journal world.memory
     """
     from recollect.memory.memory import load
@@ -72,7 +72,7 @@ def forget(
     """Remove stored facts. Parts that are left out match everything.
 
     \b
-    recollect forget world.memory --subject Iran --predicate Visits --object Oman --time 2006
+    recollect forget DIR --subject Iran --predicate Visits --object Oman --time 2006
     recollect forget world.memory --subject Reathland --time 2004 --yes
     recollect forget world.memory --entity "Bran Nethova" --yes
     Next: recollect journal world.memory
