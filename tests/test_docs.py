@@ -20,6 +20,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import typer.main
+import uvicorn
 
 import recollect
 from recollect import EpisodicGraph, current, dataset, ends, rare, split_randomly, starts
@@ -115,6 +116,7 @@ def page_folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(datasets, "dataset", stand_in)
     monkeypatch.setattr(recollect, "dataset", stand_in)
     monkeypatch.setattr(sys, "stdin", io.StringIO("help\n"))  # of `recollect ask`
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: None)  # of `recollect serve`
     return tmp_path
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, listing, measure, prompt, show, train
+from recollect.cli import ask, listing, measure, prompt, serve, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -34,6 +34,7 @@ for command in (
     ask.project,
     measure.evaluate,
     measure.baseline,
+    serve.serve,
     train.search,
     listing.models,
 ):
