@@ -124,7 +124,7 @@ def journal(
 
 
 def consolidate(memory: opt.MemoryDir, as_json: opt.Json = False) -> None:
-    """Train again on all that is stored, from the weights that there are.
+    """Train again on all that is stored, from the present weights.
 
     The memory answers and changes meanwhile; what was erased leaves no trace in the files.
 
