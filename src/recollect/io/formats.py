@@ -90,8 +90,7 @@ def _ends(times: TimeAxis) -> list[str]:
     try:
         return replace(times, first=times.first + times.step).labels
     except (OverflowError, ValueError) as error:
-        last = times.label(len(times) - 1)
-        raise UserError(f"there is no time after {last}, where an interval ends; let it end earlier") from error
+        raise UserError(f"no time is after {times.label(len(times) - 1)}; let intervals end before it") from error
 
 
 def _frame(runs: Runs, written: Mapping[str, pl.Series], is_runs: bool) -> pl.DataFrame:
