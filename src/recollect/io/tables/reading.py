@@ -209,7 +209,7 @@ def _read_table(source: Source, how: Reading, name: str) -> Table:
             source = source.collect()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UserError(
-                f"{name} cannot be collected ({first_line(error)}); collect it yourself, and give the frame"
+                f"{name} cannot be read ({first_line(error)}); collect it yourself, and give the frame"
             ) from error
     if hasattr(source, "to_pyarrow") and hasattr(source, "schema"):  # an Ibis table
         from recollect.io.tables.databases import ibis_rows
