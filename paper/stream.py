@@ -37,7 +37,7 @@ class Plan:
     data: str = "icews14-forecast"
     days: int = 61
     old: int = 2000
-    every: int = 10  # days between trainings, from the first day on
+    every: int = 15  # days between trainings, from the first day on
     seed: int = 0
 
     @property
@@ -97,7 +97,7 @@ class Streamed:
     @property
     def pieces(self) -> int:
         """The number of pieces of work."""
-        return 2 * self.plan.days + (2 + len(self.retrained)) * len(self.plan.moments) + 2
+        return 2 * self.plan.days + (2 + len(self.retrained)) * len(self.plan.moments) + 1
 
     def run(self) -> dict[str, Any]:
         """Return all figures of the memory."""
@@ -105,7 +105,6 @@ class Streamed:
         moments = {
             system: [self._moment(system, count) for count in self.plan.moments] for system in (*DAILY, *self.retrained)
         }
-        whole = self._cached("whole", self.plan.days, self._whole)
         return {
             "name": self.systems.name,
             "base_cpu_seconds": self.systems.base.cpu_seconds,
@@ -119,7 +118,7 @@ class Streamed:
             "new_withheld": by_group(moments, "new_withheld"),
             "last": {
                 system: {"who": mean_ranks([piece["all_withheld"]])["who"], **_kept(piece)}
-                for system, piece in [*((name, pieces[-1]) for name, pieces in moments.items()), ("whole", whole)]
+                for system, piece in ((name, pieces[-1]) for name, pieces in moments.items())
             },
         }
 
@@ -127,15 +126,17 @@ class Streamed:
         """Ask for old facts before the first day."""
         return {"old": reciprocal_ranks(self.systems.base.learned.scorer, self.stream.old, "so", self.known(0))}
 
-    def _cached(self, what: str, count: int, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        settings = {**asdict(self.plan), "memory": self.systems.name, "what": what, "count": count}
-        return self.workspace.cached(f"{self.systems.name} {what} {count}", settings, compute)
+    def _cached(self, what: str, count: int, compute: Callable[[], dict[str, Any]], **settings: int) -> dict[str, Any]:
+        """Return a piece of work; what it depends on besides are `settings`."""
+        plan = {name: value for name, value in asdict(self.plan).items() if name != "every"}
+        key = {**plan, "memory": self.systems.name, "what": what, "count": count, **settings}
+        return self.workspace.cached(f"{self.systems.name} {what} {count}", key, compute)
 
     def _day(self, system: str, count: int) -> dict[str, Any]:
         return self._cached(f"{system} day", count, partial(self._ask_day, system, count))
 
     def _moment(self, system: str, count: int) -> dict[str, Any]:
-        return self._cached(system, count, partial(self._ask_moment, system, count))
+        return self._cached(system, count, partial(self._ask_moment, system, count), every=self.plan.every)
 
     def _ask_day(self, system: str, count: int) -> dict[str, Any]:
         """Predict day `count`, learn it, and ask for what was withheld."""
@@ -183,12 +184,6 @@ class Streamed:
         stored = FactIndex(state.learned.graph.split("train"), known.sizes)
         errors = calibration_errors(scorer, state.learned.calibration, withheld, known=known, stored=stored)
         return reciprocal_ranks(scorer, withheld, "so", known), errors
-
-    def _whole(self) -> dict[str, Any]:
-        """Learn everything as `Memory.learn` does, after the last day."""
-        state = self.systems.whole(self.plan.days)
-        ranks, errors = self._ask_last(state)
-        return {"all_withheld": ranks, "calibration": errors, "cpu_seconds": state.cpu_seconds}
 
     def _state(self, system: str, count: int) -> State:
         if system == "warm":

@@ -25,8 +25,8 @@ def page(found: dict[str, Any], _folder: Path) -> str:
 
 
 def _intro(found: dict[str, Any]) -> str:
-    plan, facts, before, after = found["plan"], found["facts"], *found["sizes"].values()
-    dims = found["model"]["dims"]
+    plan, facts, dims = found["plan"], found["facts"], found["model"]["dims"]
+    before, after = found["sizes"]["before"], found["sizes"]["after"]
     days = plan["days"]
     return "\n\n".join(
         [
@@ -46,8 +46,8 @@ def _intro(found: dict[str, Any]) -> str:
             f"does: all tables are trained further on all facts, every {plan['every']} days. *From scratch* learns "
             f"all facts anew every {plan['every']} days ({len(found['moments'])} times, on day 1, "
             f"{1 + plan['every']}, … {days}): history with all its fits, and a model for as many epochs as the first "
-            "one was found to need, in one training; so it is the cheapest retraining, and `Memory.learn`, which "
-            "chooses epochs and calibration anew and trains twice, is given once, after the last day. "
+            "one was found to need, in one training, weighted and calibrated as the first. This is the cheapest "
+            "retraining: `Memory.learn` chooses all that anew and trains twice. "
             f"The model is {found['model']['model']} with a static part, dims {dims['entity']} / "
             f"{dims['predicate']}; seed {plan['seed']}. CPU-seconds are those of one learning, on one thread. Nothing "
             f"was chosen on these {days} days.",
@@ -103,7 +103,8 @@ def _at_moments(found: dict[str, Any], memory: dict[str, Any]) -> str:
             "before the first day.",
             markdown_table(head, rows),
             f"Ours less from scratch, who: {gain['mean']:+.4f} ± {gain['error']:.4f} over {gain['questions']:,} "
-            "questions (paired; standard error).",
+            f"questions (paired; standard error). `Memory.learn` of the base took {memory['base_cpu_seconds']:.0f} "
+            "CPU-seconds.",
         ]
     )
 
@@ -156,7 +157,7 @@ def _calibration(memory: dict[str, Any]) -> str:
         [
             "Expected calibration error of predicted answers to questions for withheld facts of all days, after the "
             "last: of answers with a probability of at least 1 % (*likely*), and of all. Ours has the calibration of "
-            "the first days; `Memory.learn` is freshly calibrated.",
+            "the first days; history from scratch is freshly calibrated.",
             markdown_table(head, rows),
         ]
     )

@@ -133,10 +133,6 @@ class Systems:
         learned = replace(history.learned, scorer=scorer, calibration=base.calibration)
         return State(learned, count, history.cpu_seconds + trained.cpu_seconds)
 
-    def whole(self, count: int) -> State:
-        """Return what `Memory.learn` learns from scratch after `count` days: it chooses epochs and calibration anew."""
-        return self._stored("whole", count, self._learn_whole)
-
     def extended(self, state: State, count: int) -> State:
         """Return a state with the labels and times after `count` days, without their facts."""
         if count <= state.count:
