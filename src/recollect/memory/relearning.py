@@ -93,7 +93,7 @@ class Relearning(Learning):
             found = super().result()
         else:
             models = tuple(run.result()[0] for run in self.finished)
-            found = replace(self.learned, scorer=replace(self.learned.scorer, models=models))
+            found = replace(self.learned, scorer=replace(self.learned.scorer, models=models, trained_times=None))
         return replace(found, about=self._about())
 
     def _about(self) -> Mapping[str, Any]:
