@@ -45,6 +45,11 @@ class TrainedModels:
         solvers = tuple(RowSolver(model, facts) for model in models)
         return cls(solvers, FactIndex(facts, sizes), torch.arange(sizes["entity"]), models=models)
 
+    def times(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return the first and the last time that the models were trained on; None if these are all."""
+        count = self.sizes["time"]
+        return None if count == sizes["time"] else (self.earlier, self.earlier + count - 1)
+
     @property
     def sizes(self) -> Mapping[str, int]:
         """The numbers of trained entities, predicates and times."""
