@@ -24,7 +24,7 @@ from recollect.graph.facts import KINDS, Facts
 from recollect.models.new_rows.background import Background
 from recollect.models.new_rows.likelihood import minimise
 from recollect.models.new_rows.open_facts import OpenFacts
-from recollect.models.new_rows.problem import assemble, questions_of
+from recollect.models.new_rows.problem import TrainedEntities, assemble, questions_of
 from recollect.models.new_rows.tables import Layout, RowKey, extended, read_row, with_solved_rows
 from recollect.models.tensor_model import TensorModel
 
@@ -122,14 +122,12 @@ class RowSolver:
         if not len(facts) or (key.kind == "time" and not is_linear):
             return prior
         sample = facts[:: -(-len(facts) // FACTS)]
-        questions = []
-        for about, slot in current.questions(key, sample):
-            questions += questions_of(row, key.kind, about, slot, slots)
+        questions = questions_of(row, key.kind, current.questions(key, sample), slots)
         if not questions:
             return prior
         background = self._background.of(questions, model.sizes["predicate"]) if key.kind == "entity" else []
-        entities, weight = self.trained.sizes["entity"], len(facts) / len(sample)
-        design, likelihood = assemble(model, questions, entities, weight=weight, background=background)
+        weight = len(facts) / len(sample)
+        design, likelihood = assemble(model, questions, self._entities, weight=weight, background=background)
         return minimise(design, likelihood, prior=prior, ridge=RIDGE / self._variance[key.kind], start=start)
 
     # -- what all rows need -----------------------------------------------------------------------------------------
@@ -169,7 +167,11 @@ class RowSolver:
 
     @cached_property
     def _background(self) -> Background:
-        return Background(self.trained, self.facts)
+        return Background(self.trained, self._entities, self.facts)
+
+    @cached_property
+    def _entities(self) -> TrainedEntities:
+        return TrainedEntities(self.trained)
 
     @cached_property
     def _variance(self) -> dict[str, float]:
