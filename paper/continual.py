@@ -32,7 +32,8 @@ SPLITS = ("train", "valid", "test")
 METHODS = {
     "frozen": "frozen: new entities have the mean row",
     "rows": "rows of new entities solved, nothing else moves",
-    "consolidated": "rows solved, then a short training over all facts",
+    "primed": "rows of new entities at their priors, then a short training over all facts",
+    "consolidated": "rows solved, then the same training",
     "warm start": "the same training, new rows random",
     "retraining": "retraining from scratch",
 }
@@ -50,11 +51,23 @@ class Board:
     short_epochs: int = 0  # of a training that starts from the model before
     short_rate: float = 0.1  # its learning rate
     retrained: tuple[int, ...] = (4,)  # snapshots after which a model is trained from scratch
+    retrained_epochs: int | None = None  # None = epochs
+    every: int = 1  # test fact is ranked
     published: tuple[tuple[str, float], ...] = ()
 
-    @property
-    def recipe(self) -> Recipe:
-        return replace(RECIPES["modern"], epochs=self.epochs, penalty=self.penalty)
+    def recipe(self, number: int = 0) -> Recipe:
+        """Return how a model is trained from scratch after a snapshot."""
+        epochs = self.retrained_epochs if number and self.retrained_epochs else self.epochs
+        return replace(RECIPES["modern"], epochs=epochs, penalty=self.penalty)
+
+    def settings(self, method: str) -> dict[str, Any]:
+        """Return what the figures of a method depend on."""
+        named = {"method": method, "dim": self.dim, "epochs": self.epochs, "penalty": self.penalty, "every": self.every}
+        if method in ("primed", "consolidated", "warm start"):
+            named |= {"short_epochs": self.short_epochs, "short_rate": self.short_rate}
+        if method == "retraining":
+            named |= {"retrained": self.retrained, "retrained_epochs": self.retrained_epochs}
+        return named
 
 
 BOARDS = (
@@ -71,8 +84,10 @@ BOARDS = (
         dim=64,
         epochs=16,
         penalty=0.03,
-        methods=("consolidated", "retraining", "frozen", "warm start", "rows"),
-        short_epochs=4,
+        methods=("frozen", "primed", "retraining"),
+        short_epochs=3,
+        retrained_epochs=8,
+        every=8,
         published=(("LKGE", 0.234), ("IncDE", 0.253), ("their retraining", 0.236)),
     ),
 )
@@ -161,16 +176,18 @@ def invented(graph: EpisodicGraph) -> Snapshots:
 
 def _train(workspace: Workspace, board: Board, snapshots: Snapshots, number: int) -> tuple[TensorModel, float]:
     """Return a model that was trained from scratch after a snapshot, and the CPU-seconds of its training."""
-    path = workspace.checkpoint(f"{board.data} {number}", {"board": str(board)})
+    recipe = board.recipe(number)
+    settings = {"dim": board.dim, "epochs": recipe.epochs, "penalty": board.penalty}
+    path = workspace.checkpoint(f"{board.data} {number}", settings)
     seconds_path = path.with_suffix(".run-cpu")
     config = ModelConfig(model="complex", dim=board.dim, form="semantic", reciprocal=True)
     if path.is_file() and seconds_path.is_file():
-        run = TrainingRun(snapshots.graph(number), config, recipe=board.recipe)
+        run = TrainingRun(snapshots.graph(number), config, recipe=recipe)
         run.load_checkpoint_(path)
         seconds = float(seconds_path.read_text())
     else:
         start = time.process_time()
-        run = TrainingRun(snapshots.graph(number), config, recipe=board.recipe)
+        run = TrainingRun(snapshots.graph(number), config, recipe=recipe)
         for _ in run:
             pass
         seconds = time.process_time() - start
@@ -183,7 +200,7 @@ def _short_training(board: Board, model: TensorModel, facts: Facts) -> TensorMod
     """Return the model after a few epochs over facts, at a lower learning rate."""
     learning = model.with_rows({})
     learning.sizes = dict(model.sizes)
-    recipe = replace(board.recipe, epochs=board.short_epochs, learning_rate=board.short_rate)
+    recipe = replace(board.recipe(), epochs=board.short_epochs, learning_rate=board.short_rate)
     trainer = Trainer(learning, facts, recipe, generator=seeded(0))
     for _ in trainer:
         pass
@@ -226,8 +243,9 @@ def models_of(
         elif method == "rows":
             grown = solver.solve(sizes, facts, before=grown, changed=new if grown is not None else None)
             model = grown.model
-        elif method == "consolidated":
-            model = RowSolver(model, snapshots.until(number - 1)).solve(sizes, facts).model
+        elif method in ("primed", "consolidated"):
+            known = RowSolver(model, snapshots.until(number - 1))
+            model = known.priors(sizes, facts) if method == "primed" else known.solve(sizes, facts).model
             model = _short_training(board, model, facts)
         else:
             model = _short_training(board, _random_rows(model, sizes), facts)
@@ -255,14 +273,14 @@ def _method(method: str, workspace: Workspace, board: Board, snapshots: Snapshot
         known = snapshots.until(number, SPLITS)
         row = {}
         for tested in range(number + 1):
-            facts = snapshots.splits[tested]["test"]
+            facts = snapshots.splits[tested]["test"][:: board.every]
             row[str(tested)] = reciprocal_ranks(model, facts, known, snapshots.entities[number]).mean().item()
         strict[str(number)] = row
         if number == SNAPSHOTS - 1:
             found["lenient"] = {
                 str(tested): reciprocal_ranks(
                     model,
-                    snapshots.splits[tested]["test"],
+                    snapshots.splits[tested]["test"][:: board.every],
                     snapshots.until(tested, SPLITS),
                     snapshots.entities[tested],
                 )
@@ -289,11 +307,12 @@ def _run_board(workspace: Workspace, board: Board) -> dict[str, Any]:
     rows = []
     for method in board.methods:
         compute: Callable[[], dict[str, Any]] = partial(_method, method, workspace, board, snapshots)
-        rows.append(workspace.cached(f"{board.data} {method}", {"board": str(board), "method": method}, compute))
+        rows.append(workspace.cached(f"{board.data} {method}", board.settings(method), compute))
     return {
         "data": board.data,
         "settings": {"dim": board.dim, "epochs": board.epochs, "penalty": board.penalty}
-        | {"short_epochs": board.short_epochs, "short_rate": board.short_rate, "seed": 0},
+        | {"short_epochs": board.short_epochs, "short_rate": board.short_rate, "every": board.every, "seed": 0}
+        | {"retrained_epochs": board.retrained_epochs or board.epochs},
         "entities": list(snapshots.entities),
         "facts": [{split: len(each[split]) for split in SPLITS} for each in snapshots.splits],
         "published": board.published,
