@@ -2,7 +2,8 @@
 
 A trained row is taken as the minimum of the losses of its facts. Without some of them the minimum is, to first order,
 at x + H⁻¹ g, g being their gradient at x and H the Hessian of what stays: the facts that are left, the background and
-the ridge. All rows of a forgotten fact are corrected, each with the others as they were trained.
+the ridge; no farther than rows are apart. All rows of a forgotten fact are corrected, each with the others as they were
+trained.
 """
 
 from __future__ import annotations
@@ -49,5 +50,6 @@ def rows_without(
             lost = trained.problem(model, trained.index, key, facts[is_lost], background=False)
             left = trained.problem(model, trained.index, key, facts[~is_lost])
             if lost is not None:
-                rows[key] = downdate(left, lost, row, trained.ridge(kind))
+                limit = trained.deviation(kind) * row.numel() ** 0.5
+                rows[key] = downdate(left, lost, row, ridge=trained.ridge(kind), limit=limit)
     return rows

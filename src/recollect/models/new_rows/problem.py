@@ -41,15 +41,13 @@ class Questions:
 def questions_of(row: int, kind: str, asked: Sequence[tuple[Facts, str]], slots: str) -> list[Questions]:
     """Return the questions about the id `row` of a kind among facts that are asked for a slot, by the slot of the id.
 
-    Facts that have the id in two slots are left out: their θ is not linear in its row.
+    A fact that has the id in two slots is asked about in both; in the other one the row is as the model has it.
     """
     of_kind = [slot for slot in slots if KINDS[slot] == kind]
     found: dict[tuple[str, str], list[Facts]] = {}
     for facts, open_slot in asked:
-        has_row = torch.stack([facts.column(slot) == row for slot in of_kind])
-        is_once = has_row.sum(0) == 1
-        for slot, mask in zip(of_kind, has_row & is_once, strict=True):
-            found.setdefault((slot, open_slot), []).append(facts[mask])
+        for slot in of_kind:
+            found.setdefault((slot, open_slot), []).append(facts[facts.column(slot) == row])
     groups = [Questions(Facts.concat(parts), slot, open_slot) for (slot, open_slot), parts in found.items()]
     return [group for group in groups if len(group.facts)]
 

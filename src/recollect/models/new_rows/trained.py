@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import torch
@@ -50,6 +51,10 @@ class Trained:
     def ridge(self, kind: str) -> float:
         """Return the weight of ‖x − prior‖² for rows of a kind."""
         return RIDGE / self._variance[kind]
+
+    def deviation(self, kind: str) -> float:
+        """Return the standard deviation of the elements of a kind's rows."""
+        return math.sqrt(self._variance[kind])
 
     @cached_property
     def index(self) -> OpenFacts:
