@@ -1,8 +1,7 @@
-"""Rows of models for ids that came after training, and again for entities that lost facts of their training.
+"""Rows of models for ids that came after training, and without what they learned from facts that are forgotten.
 
-Rows are solved with the tables as they were trained: see `models.new_rows`. An entity that lost a fact of its training
-is solved again from the facts that it has left, if it has few: the solver reads all facts of an entity up to FACTS, and
-one of more hardly moves its row. The trained tables are kept in main memory, not in a bundle.
+Both are solved with the tables as they were trained, which are kept in main memory: see `models.new_rows`. The facts of
+an erased entity are forgotten, and its own row is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from recollect.graph.facts import EpisodicGraph, Facts, encode
 from recollect.graph.growing import GrownGraph
 from recollect.graph.runs import Runs
 from recollect.models.new_rows import Grown, RowSolver
-from recollect.models.new_rows.solver import FACTS
 from recollect.models.tensor_model import TensorModel
 
 
@@ -61,14 +59,11 @@ class TrainedModels:
 
     def without(self, ids: Tensor) -> TrainedModels:
         """Return the same with some entities erased: `ids` (E,) are the new ids of those of the graph, −1 if erased."""
-        trained, later = ids[: len(self.kept)], ids[len(self.kept) :]
-        erased, facts = self.kept[trained < 0], self.facts.facts
+        is_kept = ids[: len(self.kept)] >= 0
+        erased, facts = self.kept[~is_kept], self.facts.facts
         lost = facts[torch.isin(facts.s, erased) | torch.isin(facts.o, erased)]
         forgotten = Facts(Facts.concat([self.forgotten, lost]).ids.unique(dim=0))
-        is_numbered_anew = bool((later < 0).any())  # then rows of new entities have other keys
-        return replace(
-            self, kept=self.kept[trained >= 0], forgotten=forgotten, grown=() if is_numbered_anew else self.grown
-        )
+        return replace(self, kept=self.kept[is_kept], forgotten=forgotten, grown=())  # all rows are solved again
 
     def changed(self, added: Facts, removed: Facts) -> TrainedModels:
         """Return the same after facts, in the ids of here, were stored and removed."""
@@ -76,13 +71,17 @@ class TrainedModels:
         lost = Facts.concat([self.forgotten, removed[self.facts.contains(removed)]])
         return replace(self, forgotten=lost[~torch.isin(encode(lost, self.sizes), encode(added, self.sizes))])
 
-    def again(self, current: Facts, entities: int) -> dict[str, Tensor]:
-        """Return the trained entities that lost facts and have few left: their rows are solved again."""
-        lost = torch.cat([self.forgotten.s, self.forgotten.o]).unique()
-        if not len(lost):
-            return {}
-        degree = torch.bincount(torch.cat([current.s, current.o]), minlength=entities)
-        return {"entity": lost[degree[lost] <= FACTS]}
+    def unlearned(self, model: TensorModel, current: Facts) -> Facts:
+        """Return the trained facts that a model has to forget, given those that are stored; at times of now.
+
+        A semantic model, which knows no times, does not forget a triple that is stored at another time.
+        """
+        lost = self.forgotten.with_slot("t", self.forgotten.t + self.earlier)
+        if "t" in model.slots:
+            return lost
+        still = _with_ids_below(current.with_slot("t", 0), self.sizes)
+        codes = (encode(each, self.sizes, "spo") for each in (lost, still))
+        return lost[~torch.isin(*codes)]
 
 
 def grow_models(
@@ -104,15 +103,16 @@ def grow_models(
     shift = trained.earlier
     trained = trained.changed(added.with_slot("t", added.t - shift), removed.with_slot("t", removed.t - shift))
     larger = {**sizes, "entity": trained.sizes["entity"] + sizes["entity"] - len(trained.kept)}
-    again = trained.again(facts, larger["entity"])
     changed = Facts.concat([added, removed])
     solved = []
     for number, solver in enumerate(trained.solvers):
         known = trained.grown[number] if trained.grown else None
-        if known is None:
-            solved.append(solver.solve(larger, facts, earlier=shift, again=again))
-        else:
-            solved.append(solver.solve(larger, facts, earlier=shift, again=again, before=known, changed=changed))
+        lost = trained.unlearned(models[number], facts)
+        solved.append(
+            solver.solve(
+                larger, facts, earlier=shift, forgotten=lost, before=known, changed=None if known is None else changed
+            )
+        )
     models = tuple(each.model for each in solved)
     if larger != sizes:
         models = tuple(model.with_rows({"entity": model.entity.detach()[ids]}) for model in models)
