@@ -161,7 +161,7 @@ def print_change(memory: Memory) -> None:
     """Remember a fact of somebody new, recall it, and forget them: the saved memory is as it was."""
     shown = console()
     country = memory.graph.table(memory.graph.split("train")).filter(predicate="President of")["object"][0]
-    fact = {"subject": "Ada Vance", "predicate": "President of", "time": memory.graph.times.label(0)}
+    fact: dict[str, Any] = {"subject": "Ada Vance", "predicate": "President of", "time": memory.graph.times.label(0)}
     shown.print(f"\n[bold]New[/]  remembered: {' · '.join(fact.values())} · {plain(country)}", highlight=False)
     memory.remember(**fact, object=country)
     for label, _, probability, status in memory.recall(**fact, top=2).rows():
