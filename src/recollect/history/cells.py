@@ -34,7 +34,7 @@ from recollect.history.state import is_rate
 PASS_COST = 16  # of an edge in NumPy, relative to compiled passes
 START = 0.01  # the kernel that passes start from: facts per cell
 WIDTH_EDGES = 2**16  # edges whose bins are counted at a time
-REPEATED, MOST_REPEATS = 4096, 16  # runs of a small store are asked for at several times, so many in all and of each
+REPEATED, MOST_REPEATS = 2**15, 64  # runs are asked for at several times: so many in all, and at most so many of each
 
 
 class CellRates:

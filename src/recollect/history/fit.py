@@ -160,11 +160,12 @@ def fit_kernel(
     total = int(queries.cost.sum())
     share = min(1.0, PASS_EDGES / max(1, total))
     passes = PASSES if share == 1.0 else SAMPLED_PASSES
+    is_sampled = share < 1.0 or queries.length.max(initial=1) > 1  # other facts, or other times of runs, in each pass
     average = Statistics.zeros(kernel, weights)
     allowed = kernel > 0
     for number in range(passes):
         sums = _run_pass(run, kernel, weights, *queries.sample(share, rng), int(total * share))
-        step = 1.0 if share == 1.0 else (number + 1) ** -0.6
+        step = (number + 1) ** -0.6 if is_sampled else 1.0
         average.add_(sums, factor=step / share, keep=1 - step)
         prior = _prior(average, kinds, groups)
         target = (STRENGTH + average.hits) / (STRENGTH / np.maximum(prior, TINY) + average.exposure)
