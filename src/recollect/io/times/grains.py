@@ -41,7 +41,8 @@ def choose_grain(times: pl.DataFrame, is_point: bool, inclusive_end: bool) -> tu
 def days_suffice(times: pl.DataFrame, rows: pl.DataFrame) -> bool:
     """Return whether an axis of hours would be long and mostly empty, and days tell the rows of a subject apart.
 
-    Subjects that occur once would tell nothing about it. `times` has the parsed labels, `rows` the columns subject, predicate and label.
+    Subjects that occur once tell nothing about it. `times` has the parsed labels, `rows` the columns subject, predicate
+    and label.
     """
     at = times.select("label", hour=pl.col("at").dt.truncate("1h"), day=pl.col("at").dt.truncate("1d"))
     hours = at["hour"].drop_nulls()
