@@ -188,7 +188,7 @@ def shared_host(
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure recall, know and an epoch next to two busy processes, as a command and as a library.
+    """Measure recall, know, a projection and an epoch next to two busy processes; the epoch in a library too.
 
     Example: `python -m benchmarks shared-host --quick`
     """

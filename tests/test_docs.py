@@ -20,6 +20,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import typer.main
+import uvicorn
 
 import recollect
 from recollect import EpisodicGraph, current, dataset, ends, rare, split_randomly, starts
@@ -29,7 +30,7 @@ from recollect.io import datasets
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 RUNNABLE = [page for page in PAGES if page != "CONTRIBUTING.md"]  # whose commands run as they are
-SHORTER = {"--dim": "4", "--predicate-dim": "2", "--budget": "0.05"}
+SHORTER = {"--dim": "4", "--budget": "0.05"}
 
 
 def text_of(page: str) -> str:
@@ -115,6 +116,7 @@ def page_folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(datasets, "dataset", stand_in)
     monkeypatch.setattr(recollect, "dataset", stand_in)
     monkeypatch.setattr(sys, "stdin", io.StringIO("help\n"))  # of `recollect ask`
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: None)  # of `recollect serve`
     return tmp_path
 
 

@@ -12,6 +12,7 @@ import recollect
 ROOT = Path(recollect.__file__).parent
 FOLDERS = [
     "cli",
+    "serve",
     "memory",
     "training",
     "history",

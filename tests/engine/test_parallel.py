@@ -32,11 +32,13 @@ def three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def ranges(count: int, work: int = 1) -> list[Range]:
-    """Return the ranges of a parallel loop in order."""
+def ranges(count: int, work: int = 1, together: int = 1) -> list[Range]:
+    """Return the ranges of a parallel loop in order; so many of them run at the same time."""
     found: list[Range] = []
+    barrier = threading.Barrier(together)
 
     def body(start: int, stop: int) -> None:
+        barrier.wait(timeout=60)
         found.append((start, stop, threading.get_ident(), torch.is_grad_enabled()))
 
     parallel_for(body, count, work)
@@ -68,12 +70,32 @@ def test_ranges_cover_everything_once(count, threads):
 @pytest.mark.usefixtures("three_threads")
 def test_the_first_range_runs_in_the_calling_thread_and_others_record_no_gradients():
     with one_thread():
-        first, *others = ranges(10)
+        first, *others = ranges(10, together=3)
     assert first[2:] == (threading.get_ident(), True)
     assert len(others) == 2
     for _, _, thread, records in others:
         assert thread != threading.get_ident()
         assert not records
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_ranges_that_no_other_thread_has_begun_run_in_the_calling_thread():
+    release, begun = threading.Event(), threading.Barrier(4)
+
+    def occupy(start: int, stop: int) -> None:
+        begun.wait(timeout=60)
+        assert release.wait(timeout=60)
+
+    host = threading.Thread(target=parallel_for, args=(occupy, 3, 1))
+    with one_thread():
+        host.start()
+        begun.wait(timeout=60)  # now both workers are occupied
+        found = ranges(10)
+        release.set()
+        host.join()
+    me = threading.get_ident()
+    assert [(thread, records) for *_, thread, records in found] == [(me, True), (me, False), (me, False)]
+    assert [row for start, stop, *_ in found for row in range(start, stop)] == list(range(10))
 
 
 @pytest.mark.usefixtures("three_threads")

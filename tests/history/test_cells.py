@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from backends import EACH_BACKEND, running
 from recollect import Facts
 from recollect.history.bins import COUNT
 from recollect.history.cells import CellRates, _total_widths
@@ -51,6 +52,15 @@ def test_the_rate_of_a_cell_is_the_sum_of_the_kernel_over_the_facts_of_its_pair(
                     b = bin_at(edge, history.bins.by_lag, NOT_CUT, np.array(time))
                     total += cells.kernel[history.classes[p], edge[CLASS], b]
             assert row[p] == pytest.approx(total, rel=1e-5)
+
+
+@EACH_BACKEND
+def test_rates_of_some_predicates_are_columns_of_all_rates(backend):
+    with running(backend):
+        cells = fitted()
+        every = cells.at(5, cells.pairs())
+        for asked in ([1], [2, 0], []):
+            assert np.array_equal(cells.at(5, cells.pairs(), np.array(asked, dtype=np.int64)), every[:, asked])
 
 
 def test_rates_add_up_to_about_the_number_of_facts():

@@ -107,6 +107,39 @@ def test_a_table_without_a_predicate_has_the_names_of_its_objects():
     assert graph.notes[0].startswith("the predicate is the name of the object's column, 'party', 'office'")
 
 
+def test_a_flag_called_event_is_no_predicate_of_objects_that_were_given():
+    frame = pl.DataFrame({"id": [1, 2], "event": [0, 1], "transplant": ["no", "yes"], "start": [0, 0], "stop": [6, 9]})
+    given = {"subject": "id", "object": "transplant"}
+    graph = read(frame, columns=given)
+    assert set(graph.predicates.labels) == {"transplant"}
+    assert graph.notes[1] == "columns not used: 'event'"
+    actions = frame.with_columns(event=pl.Series(["gets", "lacks"]))
+    graph = read(actions, columns=given)
+    assert set(graph.predicates.labels) == {"gets", "lacks"}
+    assert graph.notes[0].startswith("the predicate is the column 'event'; predicate==TEXT")
+    codes = pl.DataFrame({"actor1": ["a"], "event": [42], "actor2": ["b"], "year": [2001]})
+    assert labelled(read(codes)) == {("a", "42", "b", "2001")}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "jsonl", "parquet"])
+def test_most_objects_of_a_given_column_may_be_missing(tmp_path, suffix):
+    frame = pl.DataFrame(
+        {"key": [f"v{i}" for i in range(6)], "codename": ["Argon", None, None, None, None, "Boron"], "year": 2001}
+    )
+    path = tmp_path / f"a.{suffix}"
+    {"csv": frame.write_csv, "json": frame.write_json, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[
+        suffix
+    ](path)
+    with pytest.warns(DataWarning, match=r"(line|record|row) \d.*object.*this row and 3 more are left out, of 6"):
+        graph = read(path, columns={"subject": "key", "object": "codename"})
+    assert labelled(graph) == {("v0", "codename", "Argon", "2001"), ("v5", "codename", "Boron", "2001")}
+    assert graph.dropped == {"no object": 4}
+    with pytest.raises(UserError, match=r"object.*; fill it in or drop the row, .*--allow-empty"):
+        read(frame.with_columns(codename=pl.lit("")), columns={"subject": "key", "object": "codename"})
+    with pytest.raises(UserError, match=r"no object; fill it in"):  # a column found by its name is a table of facts
+        read(frame.rename({"key": "subject", "codename": "object"}).with_columns(predicate=pl.lit("is")))
+
+
 def test_a_text_may_stand_for_a_column(tmp_path, run):
     path = tmp_path / "a.csv"
     path.write_text("state,start,end\nBavaria,1806,1871\nSaxony,1806,1871\n")
@@ -131,7 +164,7 @@ def test_columns_that_are_not_used_are_named_and_weights_too():
     frame = pl.DataFrame({"s": ["a"], "p": ["r"], "o": ["b"], "t": [1], "weight": [2.0], "entry": ["x"]})
     graph = read(frame)
     assert graph.notes == (
-        "columns not used: 'weight', 'entry'; --columns weight=weight would make that the weight of facts",
+        "columns not used: 'weight', 'entry'; --columns weight=weight weights facts by it in training",
     )
     assert read(frame, columns={"weight": "weight"}).facts.weight.tolist() == [2.0]
     assert read(frame.drop("weight", "entry")).notes == ()
@@ -143,7 +176,7 @@ def test_the_command_line_prints_notes_on_standard_error(tmp_path, run):
     code, out, err = run("data", "show", path, "--json")
     assert (code, out.count("\n")) == (0, 1)
     assert err.splitlines() == [
-        "note: columns not used: 'confidence'; --columns weight=confidence would make that the weight of facts",
+        "note: columns not used: 'confidence'; --columns weight=confidence weights facts by it in training",
         "note: every date is the first of a month, so the time grain is month; --grain day keeps days",
     ]
 

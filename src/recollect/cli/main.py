@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, listing, measure, prompt, show, train
+from recollect.cli import ask, listing, measure, prompt, serve, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -25,16 +25,17 @@ app = typer.Typer(
 )
 for command in (
     train.train,
-    train.search,
-    show.show,
     prompt.ask,
+    ask.recall,
+    ask.know,
+    ask.when,
+    ask.forecast,
+    show.show,
+    ask.project,
     measure.evaluate,
     measure.baseline,
-    ask.recall,
-    ask.when,
-    ask.know,
-    ask.forecast,
-    ask.project,
+    serve.serve,
+    train.search,
     listing.models,
 ):
     app.command()(command)
@@ -55,10 +56,10 @@ def program(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=print_version)
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", help="Threads of a command, before its name; by default one per core.")
+        int | None, typer.Option(metavar="N", help="Threads, before the command; by default one per core.")
     ] = None,
 ) -> None:
-    """Memory for knowledge graphs that change: learn facts, recall any part of them.
+    """Memory for knowledge graphs that change: learn facts, recall any of them.
 
     \b
     recollect data show events.csv                what a file of facts has

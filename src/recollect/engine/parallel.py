@@ -11,7 +11,9 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from threading import Lock, local
 
 import torch
@@ -58,23 +60,29 @@ def parallel_for(body: Body, count: int, work: int) -> None:
     """Run body(start, stop) over contiguous ranges that cover 0 … count, in parallel inside `one_thread()`.
 
     `work` is the total number of multiply-adds; less than MIN_WORK runs in the calling thread, and so does a nested
-    call. All ranges have finished when this returns or raises.
+    call. All ranges have finished when this returns or raises. The calling thread also runs the ranges that no other
+    thread has begun by the time its own is done: a busy machine may not wake one for several milliseconds.
     """
     threads = 1 if _thread.inside or not _borrowed.blocks or work <= MIN_WORK else min(count, _borrowed.threads)
     if threads <= 1:
         body(0, count)
         return
     bounds = [count * part // threads for part in range(threads + 1)]
-    pool, others = _pool(_borrowed.threads - 1, os.getpid()), list[Future[None]]()
+    pool, others = _pool(_borrowed.threads - 1, os.getpid()), dict[Future[None], _Range]()
     try:
         _thread.inside = True
-        for part in range(1, threads):
-            others.append(pool.submit(_run, body, bounds[part], bounds[part + 1]))
+        for start, stop in pairwise(bounds[1:]):
+            part = _Range(body, start, stop)
+            others[pool.submit(_run, part)] = part
         body(bounds[0], bounds[1])
+        for other, part in reversed(others.items()):
+            if other.cancel():
+                part.run()
     finally:
         _thread.inside = False
-        wait(others)  # they write to the same arrays
-    for other in others:
+        begun = [other for other in others if not other.cancelled()]
+        wait(begun)  # they write to the same arrays
+    for other in begun:
         other.result()
 
 
@@ -84,9 +92,24 @@ def _pool(workers: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="recollect")
 
 
-def _run(body: Body, start: int, stop: int) -> None:
+@dataclass
+class _Range:
+    """A range of a loop, which one thread runs."""
+
+    body: Body | None
+    start: int
+    stop: int
+
+    def run(self) -> None:
+        """Run the body and forget it: a cancelled range stays in the queue of the pool until a worker is awake."""
+        body, self.body = self.body, None
+        assert body is not None
+        with torch.no_grad():
+            body(self.start, self.stop)
+
+
+def _run(part: _Range) -> None:
     """Run a range in a worker thread, whose thread count and grad mode are its own."""
     _thread.inside = True
     torch.set_num_threads(1)
-    with torch.no_grad():
-        body(start, stop)
+    part.run()

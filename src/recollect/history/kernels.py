@@ -69,21 +69,23 @@ def score_entities(
 @kernel
 def score_predicates(
     first: Array, last: Array, is_loop: Array, edges: Array, bins: Array, cut: Array, k: Array, classes: Array,
-    t: Array, out: Array,
+    asked: Array, t: Array, out: Array,
 ) -> None:  # fmt: skip
-    """out[n, p] += Σ_j k[p, c_j, bin_j] over the edges first[n] … last[n] − 1 between the entities of query n.
+    """out[n, i] += Σ_j k[asked_i, c_j, bin_j] over the edges first[n] … last[n] − 1 between the entities of query n.
 
-    `is_loop` (n,): whether both are the same entity, so that every fact is also there as its own inverse.
+    `asked` (P,) has the predicates that the columns of `out` stand for. `is_loop` (n,): whether both entities are the
+    same, so that every fact is also there as its own inverse.
     """
+    predicates = len(classes) // 2
     for n in range(len(t)):
         for j in range(first[n], last[n]):
             c, b = np.uint64(edges[j, CLASS]), bin_at(edges, bins, cut, j, t[n])
             itself = edges[j, PREDICATE] if holds_at(edges, cut, j, t[n]) else -1
-            if is_loop[n] and itself >= out.shape[1]:
-                itself -= out.shape[1]
-            for p in range(out.shape[1]):
-                if p != itself:
-                    out[n, p] += k[np.uint64(classes[p]), c, b]
+            if is_loop[n] and itself >= predicates:
+                itself -= predicates
+            for i in range(out.shape[1]):
+                if asked[i] != itself:
+                    out[n, i] += k[np.uint64(classes[np.uint64(asked[i])]), c, b]
 
 
 @kernel

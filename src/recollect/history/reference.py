@@ -86,10 +86,10 @@ def score_entities(
 
 def score_predicates(
     first: Array, last: Array, is_loop: Array, edges: Array, bins: Array, cut: Array, k: Array, classes: Array,
-    t: Array, out: Array,
+    asked: Array, t: Array, out: Array,
 ) -> None:  # fmt: skip
     q, j = expand(first, last)
-    entries, is_answer = _predicate_rows(edges[j], bins, cut, classes, t[q], is_loop[q])
+    entries, is_answer = _predicate_rows(edges[j], bins, cut, classes, asked, t[q], is_loop[q])
     np.add.at(out, q, np.where(is_answer, 0, k[entries]))
 
 
@@ -123,7 +123,7 @@ def predicate_pass(
 ) -> float:  # fmt: skip
     q, j = others_of_pair(edges, cut, pairs, mirror, queries, at)
     asked, candidates = edges[queries], np.arange(len(classes) // 2)
-    entries, is_answer = _predicate_rows(edges[j], bins, cut, classes, at[q], mirror[queries][q] >= 0)
+    entries, is_answer = _predicate_rows(edges[j], bins, cut, classes, candidates, at[q], mirror[queries][q] >= 0)
     for_answer = candidates == asked[q, PREDICATE, None]
     only_row = np.zeros(len(queries), dtype=int)
     return _add_sums(k, weights, only_row, shares, q, entries, ~is_answer, for_answer, sums)
@@ -160,11 +160,10 @@ def others_of_pair(
 
 
 def _predicate_rows(
-    rows: Array, bins: Array, cut: Array, classes: Array, t: Array, is_loop: Array
+    rows: Array, bins: Array, cut: Array, classes: Array, candidates: Array, t: Array, is_loop: Array
 ) -> tuple[Entries, Array]:
     """Return entries of edges (M, 9) for each candidate, and whether the edge is the candidate itself: (M, P)."""
-    candidates = np.arange(len(classes) // 2)
-    predicate = np.where(is_loop, rows[:, PREDICATE] % max(1, len(candidates)), rows[:, PREDICATE])
+    predicate = np.where(is_loop, rows[:, PREDICATE] % max(1, len(classes) // 2), rows[:, PREDICATE])
     is_answer = holds_at(rows, cut, t)[:, None] & (predicate[:, None] == candidates)
     return (classes[candidates], rows[:, CLASS, None], bin_at(rows, bins, cut, t)[:, None]), is_answer
 

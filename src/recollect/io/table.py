@@ -44,13 +44,15 @@ def first_true(mask: pl.Series) -> int:
 def leave_out(table: Table, bad: pl.Series, reason: str, *, most: float, what: str, advice: str) -> Table:
     """Return a table without the rows of a mask (rows,), with a warning; raise UserError if they are too many.
 
-    `most` is the share of all rows that may be left out; `what` says what is wrong with the first of them.
+    `most` is the share of all rows that may be left out, always less than half of them unless it is 1: then all but
+    one. `what` says what is wrong with the first of them.
     """
     count, height = int(bad.sum()), table.frame.height
     if not count:
         return table
     where = table.where(first_true(bad) + 1)
-    if count > most * height or 2 * count >= height:
+    limit = height - 1 if most == 1 else min(most * height, (height - 1) / 2)
+    if count > limit:
         raise UserError(f"{where}: {what}; {advice}")
     rows = "this row is" if count == 1 else f"this row and {count - 1:,} more are"
     warnings.warn(f"{where}: {what}; {rows} left out, of {height:,}", DataWarning, stacklevel=2)

@@ -31,6 +31,10 @@ class Asking(ABC):
     def _at(self, known_at: Moment | None = None) -> Snapshot:
         """Return the state of the memory now, or what it was at a moment. Any thread may call it."""
 
+    def snapshot(self, known_at: Moment | None = None) -> Snapshot:
+        """Return the state of the memory, now or at a moment: all questions to it are answered by the same facts."""
+        return self._at(known_at)
+
     def recall(
         self,
         *,
@@ -69,12 +73,13 @@ class Asking(ABC):
         """
         return self._at().recall_many(questions, top=top, include=include, explain=explain)
 
-    def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
+    def probability(self, facts: Table, *, slot: str = "object", explain: int = 0) -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.
 
-        The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot.
+        The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot. With
+        `explain=n` there are the columns of `recall` that say why.
         """
-        return self._at().probability(facts, slot=slot)
+        return self._at().probability(facts, slot=slot, explain=explain)
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.engine import one_thread
 from recollect.evaluation.calibration import Calibration, Sample
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
@@ -59,18 +60,21 @@ class Knowledge:
         What is stored has no score (NaN).
         """
         top = max(0, top)
-        every = stored_triples(self.runs, time, given)
+        with one_thread():
+            every = stored_triples(self.runs, time, given)
         held = every[: 0 if include == "predicted" else top]
+        wanted = 0 if include == "stored" else top - len(held)
         found, scores, probabilities = Facts.of([]), torch.empty(0), torch.empty(0, dtype=torch.float64)
         if include != "stored" and self.scorer.history is not None:
             assert self.scorer.cells is not None
-            found, scores = likely_cells(self.scorer.cells, self.stored, time, given, top - len(held))
+            with one_thread():
+                found, scores = likely_cells(self.scorer.cells, self.stored, time, given, wanted)
             probabilities = self.calibration.probability(scores, CELL)
         elif include != "stored":
             model, calibration = self._semantic_model(time, progress)
             found, scores = best_triples(model, given, top + len(every))
             is_new = ~self.stored.contains(found.with_slot("t", time))
-            found, scores = found[is_new][: top - len(held)], scores[is_new][: top - len(held)]
+            found, scores = found[is_new][:wanted], scores[is_new][:wanted]
             probabilities = calibration.probability(scores, "o")
         sure = torch.ones(len(held), dtype=torch.float64)
         return Answers(
@@ -116,7 +120,9 @@ def likely_cells(
     cells: CellRates, stored: FactIndex, time: int, given: Mapping[str, int], top: int
 ) -> tuple[Facts, Tensor]:
     """Return the `top` cells at a time with the highest λ that are not stored, and log λ: n facts, (n,)."""
-    pairs, top = cells.pairs(given.get("s"), given.get("o")), max(0, top)
+    if top <= 0:
+        return Facts.of([]), torch.empty(0, dtype=torch.float64)
+    pairs = cells.pairs(given.get("s"), given.get("o"))
     predicates = np.array([given["p"]]) if "p" in given else np.arange(stored.size("p"))
     found, rates = _best_cells(cells, time, pairs, predicates, top + stored.count_at(time))
     facts = cells.facts(pairs[found // len(predicates)], predicates[found % len(predicates)], time)
@@ -128,7 +134,7 @@ def _best_cells(cells: CellRates, time: int, pairs: Ints, predicates: Ints, coun
     """Return the `count` cells with the highest λ, numbered by pair, then by predicate, and λ; the highest first."""
     parts = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))]
     for start in range(0, len(pairs), BLOCK_PAIRS):  # which bounds memory
-        rates = cells.at(time, pairs[start : start + BLOCK_PAIRS])[:, predicates].ravel()
+        rates = cells.at(time, pairs[start : start + BLOCK_PAIRS], predicates).ravel()
         best = _largest(rates, min(len(rates), count))
         parts.append((start * len(predicates) + best, rates[best]))
     found, rates = (np.concatenate(columns) for columns in zip(*parts, strict=True))

@@ -7,7 +7,8 @@ answered by what was known when it was asked. Indexes are built at the first que
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -18,6 +19,7 @@ from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.metrics import Evaluation
 from recollect.evaluation.ranking import Scorer
+from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, Facts, parse_slot
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import Runs, split_runs, stored, stored_in
@@ -30,11 +32,13 @@ from recollect.memory.answers import (
     check_include,
     own_answers,
 )
-from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
+from recollect.memory.changes import Delta
+from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast, memory_reliability
 from recollect.memory.explanations import explanations, model_shares, with_explanations
 from recollect.memory.forecast_table import forecast_table
 from recollect.memory.forecasts import Forecaster
 from recollect.memory.future import cannot_forecast, forecaster_at
+from recollect.memory.growth import trace_growth
 from recollect.memory.intervals import INSTANTS, when_table
 from recollect.memory.knowledge import Knowledge
 from recollect.memory.learning import Learned
@@ -54,23 +58,39 @@ from recollect.memory.scorer import MemoryScorer, only_model
 _Group = tuple[Tensor, Scorer | None, Calibration, History | Forecaster | None]
 
 
+@dataclass(frozen=True)
+class _Found:
+    """Answers for one slot, and the source of evidence for them."""
+
+    answers: Answers
+    slot: str
+    source: History | Forecaster | None
+    is_period: bool = False  # whether the questions are about periods
+
+
 class Snapshot:
     """What was learned, indexed for questions; `Memory` documents each of them."""
 
-    def __init__(self, learned: Learned) -> None:
+    def __init__(self, learned: Learned, index: FactIndex | None = None) -> None:
+        """`index` is that of the stored facts, if there is one already."""
         self.learned = learned
         self.scorer, self.graph, self.calibration = learned.scorer, learned.graph, learned.calibration
         self.about = dict(learned.about)  # how the memory was learned
         self.forecaster = learned.forecaster  # answers about times after the last stored one
         self.intervals = learned.intervals  # predicts when facts held, of a graph of intervals
-        scorer, graph = self.scorer, self.graph
-        self.known = index_of(stored_in(graph, *graph.splits), graph.sizes)  # the facts of all splits
-        train = stored(graph, "train")
-        if "t" not in scorer.slots:
-            train = scorer.normalize(train.first if isinstance(train, Runs) else train)
-        self._stored = index_of(train, graph.sizes)
-        self._knowledge = Knowledge(scorer, graph, self.calibration, self._stored)
-        self._periods = PeriodQuestions(scorer, self.calibration, self._stored, self._knowledge)
+        self._stored = _stored_index(learned) if index is None else index
+        self._knowledge = Knowledge(self.scorer, self.graph, self.calibration, self._stored)
+        self._periods = PeriodQuestions(self.scorer, self.calibration, self._stored, self._knowledge)
+
+    @cached_property
+    def known(self) -> FactIndex:
+        """The index of the facts of all splits."""
+        return index_of(stored_in(self.graph, *self.graph.splits), self.graph.sizes)
+
+    def grown(self, delta: Delta) -> Snapshot:
+        """Return the snapshot after a change; this one stays as it is."""
+        growth = trace_growth(self.learned, delta)
+        return Snapshot(growth.learned, growth.graph.index(self._stored) if "t" in self.scorer.slots else None)
 
     def recall(
         self,
@@ -88,7 +108,8 @@ class Snapshot:
         questions = {name: [label] for name, label in given.items()}
         answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
-        return answers.drop(known[:-1] if is_period(self.graph.times, time) else known)
+        dropped = known[:-1] if is_period(self.graph.times, time) else known
+        return answers[[name for name in answers.columns if name not in dropped]]  # drop() would wake another thread
 
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions."""
@@ -96,39 +117,31 @@ class Snapshot:
         check_include(include)
         table, periods = take_periods(self.graph.times, questions, ahead=steps_ahead(self.graph))
         facts, is_open = parse_questions(self.graph, self.scorer.slots, table)
-        parts, reasons = [NO_ANSWERS], []
-        shares: list[float | None] = []
+        found: list[_Found] = []
         for slot in self.scorer.slots:
             for rows, period in question_groups(is_open[:, SLOTS.index(slot)], periods):
                 asked = self.scorer.normalize(facts[rows])
-                for places, found, source in self._answer(asked, rows, slot, period, top, include):
-                    parts.append(replace(found, query=places[found.query]))
-                    if explain:
-                        reasons += explanations(source, self.graph, found, slot, explain)
-                        is_present = period is None and source is self.scorer.history
-                        shares += model_shares(self.scorer, found, slot) if is_present else [None] * len(found.query)
-        answers = Answers.concat(parts)
-        labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
-        filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
-        if not explain:
-            return filled
-        return with_explanations(filled, reasons, shares, torch.cat([part.query for part in parts]))
+                for places, answers, source in self._answer(asked, rows, slot, period, top, include):
+                    numbered = replace(answers, query=places[answers.query])
+                    found.append(_Found(numbered, slot, source, is_period=period is not None))
+        return self._table(found, explain)
 
-    def probability(self, facts: Table, *, slot: str = "object") -> pl.DataFrame:
+    def probability(self, facts: Table, *, slot: str = "object", explain: int = 0) -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each."""
         check_process()
         parsed, slot = parse_facts(self.graph, self.scorer.slots, facts), self._check_slots(parse_slot(slot))
         asked = self.scorer.normalize(parsed)
-        columns = torch.zeros(3, len(parsed), dtype=torch.float64)
-        for rows, scorer, calibration, _ in self._by_scorer(asked, slot, "stored"):
+        found: list[_Found] = []
+        for rows, scorer, calibration, source in self._by_scorer(asked, slot, "stored"):
             if scorer is not None:
-                columns[:, rows] = own_answers(scorer, calibration, self._stored, asked[rows], slot)
+                columns = own_answers(scorer, calibration, self._stored, asked[rows], slot)
             elif bool(self._stored.contains(asked[rows]).all()):
-                columns[:, rows] = torch.tensor([[torch.nan], [1.0], [1.0]], dtype=torch.float64)
+                columns = torch.tensor([[torch.nan], [1.0], [1.0]], dtype=torch.float64).expand(-1, len(rows))
             else:
                 raise cannot_forecast(self.graph, int(asked.t[rows[0]]))
-        scores, probabilities, is_stored = columns
-        return answer_table(self._labels(parsed), scores, probabilities, is_stored.bool())
+            scores, probabilities, is_stored = columns
+            found.append(_Found(Answers(rows, asked[rows], scores, probabilities, is_stored.bool()), slot, source))
+        return self._table(found, explain).drop("query")
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""
@@ -161,9 +174,7 @@ class Snapshot:
         check_include(include)
         given = {"s": subject, "p": predicate, "o": object}
         ids = {slot: self.graph.axis(slot).index(label) for slot, label in given.items() if label is not None}
-        if "t" not in self.scorer.slots and as_of is not None:
-            raise UserError("this is a semantic memory, which knows one time only; leave the time out")
-        time = 0 if "t" not in self.scorer.slots else self._time_index(as_of)
+        time = self.time_of(as_of)
         if not self._is_future(time):
             found = self._knowledge.ask(time, ids, top, include, progress)
         else:
@@ -198,7 +209,7 @@ class Snapshot:
         model = only_model(self.scorer)
         if model.config.form == "semantic":
             raise UserError("this is a semantic memory already; project an episodic one")
-        time = self._time_index(as_of)
+        time = self.time_of(as_of)
         if time >= len(self.graph.times):
             raise self.graph.times.off_axis(str(as_of))
         semantic, calibration = self._knowledge.semantic_at(time, progress)
@@ -217,6 +228,16 @@ class Snapshot:
             slots=checked or self.scorer.slots, intervals=self.intervals,
         )  # fmt: skip
 
+    def reliability(self, split: str = "test") -> dict[str, dict[str, Any]]:
+        """Return, by slot, how reliable probabilities are; empty if the split has no facts between stored times."""
+        is_empty = not self.graph.counts.get(split)
+        if is_empty or (self.forecaster is not None and is_forecast(self.forecaster, self.graph, split)):
+            return {}
+        return memory_reliability(
+            self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
+            slots=self.scorer.slots,
+        )  # fmt: skip
+
     def embedding(self, label: Time, kind: str | None = None) -> Tensor:
         """Return the learned embedding of an entity, predicate or time, in the shape of its table's rows."""
         slot = self._check_slots(slot_of_label(self.graph, label) if kind is None else slot_of_kind(kind))
@@ -230,6 +251,28 @@ class Snapshot:
         rows = only_model(self.scorer).rows(slot).detach().cpu()
         return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
 
+    @property
+    def runs(self) -> Runs:
+        """The runs of the stored facts."""
+        return self._knowledge.runs
+
+    def _table(self, found: list[_Found], explain: int) -> pl.DataFrame:
+        """Return answers in the order of their questions, with `explain` reasons each."""
+        answers = Answers.concat([NO_ANSWERS, *(each.answers for each in found)])
+        labels: dict[str, list[Any]] = {"query": answers.query.tolist(), **self._labels(answers.facts)}
+        filled = answer_table(labels, answers.scores, answers.probabilities, answers.stored)
+        if not explain:
+            return filled
+        reasons, shares = [], list[float | None]()
+        for each in found:
+            reasons += explanations(each.source, self.graph, each.answers, each.slot, explain)
+            if each.is_period or each.source is not self.scorer.history:
+                shares += [None] * len(each.answers.query)
+            else:
+                shares += model_shares(self.scorer, each.answers, each.slot)
+        query = torch.cat([NO_ANSWERS.query, *(each.answers.query for each in found)])
+        return with_explanations(filled, reasons, shares, query)
+
     def _labels(self, facts: Facts, slots: str | None = None) -> dict[str, list[str]]:
         slots = self.scorer.slots if slots is None else slots
         return {SLOT_NAMES[slot]: self.graph.axis(slot).take(facts.column(slot)) for slot in slots}
@@ -237,8 +280,12 @@ class Snapshot:
     def _check_slots(self, slots: str | None) -> str:
         return check_slots(self.scorer.slots, slots)
 
-    def _time_index(self, as_of: Time | None) -> int:
+    def time_of(self, as_of: Time | None) -> int:
         """Return the index of a time, by default of the last that is stored; of a period, that of its last time."""
+        if "t" not in self.scorer.slots:
+            if as_of is not None:
+                raise UserError("this is a semantic memory, which knows one time only; leave the time out")
+            return 0
         if as_of is None:
             return len(self.graph.times) - 1 if self.forecaster is None else max(0, self.forecaster.last)
         return parse_period(self.graph.times, as_of, ahead=steps_ahead(self.graph)).last
@@ -279,3 +326,11 @@ class Snapshot:
             forecaster = forecaster_at(self.forecaster, self.graph, time, include)
             calibration = self.calibration if forecaster is None else forecaster.calibration_at(time)
             yield (times == time).nonzero()[:, 0], forecaster, calibration, forecaster
+
+
+def _stored_index(learned: Learned) -> FactIndex:
+    """Return the index of the train split, of a semantic memory without times."""
+    scorer, train = learned.scorer, stored(learned.graph, "train")
+    if "t" not in scorer.slots:
+        train = scorer.normalize(train.first if isinstance(train, Runs) else train)
+    return index_of(train, learned.graph.sizes)

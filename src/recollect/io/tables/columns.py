@@ -16,9 +16,10 @@ from recollect.io.table import TIME_ROLES
 from recollect.io.times.dates import looks_dated
 
 TRIPLE = ("subject", "predicate", "object")
+EVENTS = ("event", "event_text", "action", "verb")
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "subject": ("subject", "s", "head", "h", "source", "source_name", "actor1", "from"),
-    "predicate": ("predicate", "p", "relation", "rel", "r", "event", "event_text", "action", "verb"),
+    "predicate": ("predicate", "p", "relation", "rel", "r", *EVENTS),
     "object": ("object", "o", "tail", "target", "target_name", "actor2", "to"),
     "time": (
         *("time", "t", "timestamp", "date", "datetime", "event_date", "when"),
@@ -78,6 +79,8 @@ def find_columns(names: list[str], given: Given, static: bool, where: str, sampl
     table = _Names(names, sample, {position for each in found.values() for position in each})
     for role in TRIPLE:
         if role not in found and role not in literals and (position := table.by_synonym(role)) is not None:
+            if role == "predicate" and "object" in given and table.is_flag(position):
+                continue
             found[role] = (position,)
     if static and "object" not in found and "t" in table.folded:  # a header h, r, t
         found["object"] = (table.folded.index("t"),)
@@ -100,7 +103,7 @@ def find_columns(names: list[str], given: Given, static: bool, where: str, sampl
         raise missing_columns(names, sample, found, literals, missing, where)
     columns = {role: each for role, each in found.items() if not (static and role in TIME_ROLES)}
     _refuse_equal_names(names, columns, given, where)
-    return Roles(columns, literals, named_by_object, tuple(_notes(names, columns, named_by_object)))
+    return Roles(columns, literals, named_by_object, tuple(_notes(names, columns, named_by_object, given)))
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,11 @@ class _Names:
                 if name == synonym and not (name in ("from", "to") and self._is_interval(position, role)):
                     return position
         return None
+
+    def is_flag(self, position: int) -> bool:
+        """Return whether a column is called event or action and holds numbers, such as whether a patient died."""
+        cells = [cell for cell in column_of(self.sample, position) if cell]
+        return fold(self.names[position]) in EVENTS and bool(cells) and all(map(is_number, cells))
 
     def _is_interval(self, position: int, role: str) -> bool:
         """Return whether a column called from or to is a start or an end (role subject or object: rather than that)."""
@@ -211,9 +219,12 @@ def _refuse_equal_names(names: list[str], columns: Mapping[str, tuple[int, ...]]
                 )
 
 
-def _notes(names: list[str], columns: Mapping[str, tuple[int, ...]], named_by_object: bool) -> list[str]:
-    """Return sentences about a predicate that is the name of a column, and about columns that are not used."""
+def _notes(names: list[str], columns: Mapping[str, tuple[int, ...]], named_by_object: bool, given: Given) -> list[str]:
+    """Return sentences about a predicate that was not given, and about columns that are not used."""
     notes = []
+    if "object" in given and "predicate" in columns and "predicate" not in given:
+        found = names[columns["predicate"][0]]
+        notes.append(f"the predicate is the column {found!r}; predicate==TEXT in --columns gives all rows one text")
     if named_by_object:
         called = ", ".join(repr(names[position]) for position in columns["object"])
         notes.append(
@@ -224,11 +235,9 @@ def _notes(names: list[str], columns: Mapping[str, tuple[int, ...]], named_by_ob
     if unused:
         more = f" and {len(unused) - _SHOWN:,} more" if len(unused) > _SHOWN else ""
         weight = next((name for name in unused if fold(name) in WEIGHTS), None)
-        hint = (
-            f"; --columns weight={weight} would make that the weight of facts"
-            if weight and "weight" not in columns
-            else ""
-        )
+        hint = ""
+        if weight is not None and "weight" not in columns:
+            hint = f"; --columns weight={weight} weights facts by it in training"
         notes.append(f"columns not used: {', '.join(map(repr, unused[:_SHOWN]))}{more}{hint}")
     return notes
 

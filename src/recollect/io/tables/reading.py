@@ -66,8 +66,9 @@ def read(
     A fact with start and end holds in [start, end), or in [start, end] with `inclusive_end=True`. An unknown start or
     end is the first or last plausible time of the table. `static=True` reads triples without time.
 
-    Rows with an empty subject, predicate or object are left out with a DataWarning, or if half of the rows are so, an
-    error; with `allow_empty=True` "" is a label. `graph.notes` tells what was chosen, `graph.dropped` counts such rows.
+    Rows with an empty subject, predicate or object are left out with a DataWarning. If half of the rows are so, that is
+    an error, except for a column of objects that you gave. With `allow_empty=True` "" is a label. `graph.notes` tells
+    what was chosen, `graph.dropped` counts such rows.
 
     >>> graph = read(pl.DataFrame({"head": ["a", "b"], "relation": "knows", "tail": "c", "year": [1999, 2001]}))
     >>> len(graph.facts), graph.times.labels
@@ -92,7 +93,7 @@ def read(
         found = None if given else _read_id_folder(source, static)
         tables = _read_splits(source, Reading(given, static, temporary)) if found is None else found.tables
         return assemble(
-            {split: _without_missing(table, allow_empty) for split, table in tables.items()},
+            {split: _without_missing(table, allow_empty, given) for split, table in tables.items()},
             grain=grain,
             dates=dates,
             inclusive_end=inclusive_end,
@@ -222,10 +223,11 @@ def _read_table(source: Source, how: Reading, name: str) -> Table:
     return select_roles(arrow_rows(table, name, lambda row: f"row {row} of {name}"), how.given, how.static)
 
 
-def _without_missing(table: Table, allow_empty: bool) -> Table:
+def _without_missing(table: Table, allow_empty: bool, given: Given) -> Table:
     """Leave out rows without subject, predicate or object, with a warning; raise UserError if half of the rows are so.
 
-    With `allow_empty`, "" is a label; a null is none. Warn of labels that differ in surrounding blanks only.
+    A column of objects that was given may have many empty cells: not everything has a nickname. With `allow_empty`, ""
+    is a label; a null is none. Warn of labels that differ in surrounding blanks only.
     """
     _warn_of_blanks(table)
     for role in TRIPLE:
@@ -236,10 +238,9 @@ def _without_missing(table: Table, allow_empty: bool) -> Table:
             table,
             missing,
             f"no {role}",
-            most=0.5,
+            most=1 if role == "object" and role in given else 0.5,
             what=f"no {role}" if is_null else f"the {role} is empty",
-            advice="fill it in or drop the row, or keep empty cells as labels with allow_empty=True "
-            "(recollect data export --allow-empty)",
+            advice="fill it in or drop the row, or keep empty cells as labels with allow_empty=True (--allow-empty)",
         )
     return table
 

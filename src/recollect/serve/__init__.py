@@ -1,0 +1,1 @@
+"""Serve a memory: one layer of typed questions and answers under REST, MCP and the command line."""

@@ -1,0 +1,280 @@
+"""Questions and answers as typed messages, with their limits. REST, MCP and OpenAPI are derived from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+MAX_LABEL = 2_000  # characters of a label or a time
+MAX_TOP = 1_000  # answers to one question
+MAX_POINTS = 2_000  # times of a timeline
+MAX_REASONS = 20  # stored facts that explain one answer
+MAX_EDGES = 2_000  # facts of a picture of the graph
+
+Text = Annotated[str, Meta(max_length=MAX_LABEL)]
+Time = Annotated[
+    str,
+    Meta(max_length=MAX_LABEL, description="A time, a period such as 2014 of daily data, or a range FIRST..LAST."),
+]
+AsOf = Annotated[
+    str, Meta(max_length=MAX_LABEL, description="What held then; of a period, its end. By default the last time.")
+]
+Top = Annotated[int, Meta(ge=1, le=MAX_TOP, description="Number of answers at most.")]
+Reasons = Annotated[
+    int, Meta(ge=0, le=MAX_REASONS, description="Number of stored facts that explain each predicted answer.")
+]
+Include = Literal["all", "stored", "predicted"]
+Kind = Literal["entity", "predicate", "time"]
+Status = Literal["stored", "predicted"]
+Probability = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question or an answer; fields that are not known are refused."""
+
+
+# -- questions --------------------------------------------------------------------------------------------------------
+
+
+class Recall(Message, frozen=True):
+    """Give all parts of a fact but one, which is asked for."""
+
+    subject: Text | None = None
+    predicate: Text | None = None
+    object: Text | None = None
+    time: Time | None = None
+    top: Top = 10
+    include: Include = "all"
+    explain: Reasons = 0
+
+
+class Know(Message, frozen=True):
+    """Give any parts of the facts that are wanted."""
+
+    subject: Text | None = None
+    predicate: Text | None = None
+    object: Text | None = None
+    as_of: AsOf | None = None
+    top: Top = 10
+    include: Include = "all"
+
+
+class Triple(Message, frozen=True):
+    """A fact without its time."""
+
+    subject: Text
+    predicate: Text
+    object: Text
+    points: Annotated[int, Meta(ge=2, le=MAX_POINTS, description="Number of times at most.")] = 500
+
+
+class Why(Message, frozen=True):
+    """A fact whose probability is to be explained; the time is left out of semantic memories only."""
+
+    subject: Text
+    predicate: Text
+    object: Text
+    time: Text | None = None
+    explain: Reasons = 3
+
+
+class Completion(Message, frozen=True):
+    """The beginning of a label, or any part of it, in lower or upper case."""
+
+    text: Text = ""
+    kind: Kind = "entity"
+    top: Top = 10
+
+
+class OneEntity(Message, frozen=True):
+    """An entity, whose facts are asked for."""
+
+    label: Text
+    as_of: AsOf | None = None
+    top: Top = 10
+    include: Include = "all"
+
+
+class Picture(Message, frozen=True):
+    """Which part of the graph to show: the facts around an entity, or the newest ones of all."""
+
+    entity: Text | None = None
+    as_of: AsOf | None = None
+    depth: Annotated[int, Meta(ge=1, le=3, description="Steps from the entity.")] = 1
+    top: Annotated[int, Meta(ge=1, le=MAX_EDGES, description="Number of facts at most.")] = 100
+    ended: Annotated[
+        int, Meta(ge=0, le=MAX_EDGES, description="Number of facts at most that held before, the latest first.")
+    ] = 0
+
+
+class Between(Message, frozen=True):
+    """Two times, between which facts began and ended."""
+
+    since: Text
+    until: Text | None = None
+    entity: Text | None = None
+    top: Top = 100
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+class Fact(Message, frozen=True):
+    """A fact by label; those of semantic memories have no time."""
+
+    subject: str
+    predicate: str
+    object: str
+    time: str | None
+
+
+class Reason(Fact, frozen=True):
+    """A stored fact that speaks for an answer, and its share of the evidence."""
+
+    share: float
+
+
+class Answer(Fact, frozen=True):
+    """A fact that is stored, with probability 1, or predicted."""
+
+    score: float | None
+    probability: Probability
+    status: Status
+    why: list[Reason] | None = None
+    model_share: float | None = None
+
+
+class Answers(Message, frozen=True):
+    """Answers, the stored ones first; `as_of` is the time that `know` was asked about."""
+
+    answers: list[Answer]
+    as_of: str | None = None
+
+
+class Interval(Message, frozen=True):
+    """From the first to the last time at which a fact holds, both included; some stored ones have no end."""
+
+    start: str
+    end: str | None
+    probability: Probability
+    status: Status
+
+
+class Timeline(Message, frozen=True):
+    """The probability of a fact at times in order, and the intervals in which it held."""
+
+    times: list[str]
+    probabilities: list[Probability]
+    intervals: list[Interval]
+
+
+class Label(Message, frozen=True):
+    """A label and its number of stored facts."""
+
+    label: str
+    facts: int
+
+
+class Labels(Message, frozen=True):
+    """Labels that begin with a text, then those that contain it, each by number of facts."""
+
+    labels: list[Label]
+
+
+class EntityFacts(Message, frozen=True):
+    """What holds of an entity as of a time."""
+
+    label: str
+    facts: int  # stored with it, at any time
+    as_of: str | None
+    as_subject: list[Answer]
+    as_object: list[Answer]
+
+
+class Edge(Message, frozen=True):
+    """A stored fact from its first to its last time, if it has an end; whether it holds at the time asked about."""
+
+    subject: str
+    predicate: str
+    object: str
+    start: str | None
+    end: str | None
+    holds: bool
+
+
+class GraphPart(Message, frozen=True):
+    """Stored facts as of a time, and the entities between which they are."""
+
+    as_of: str | None
+    nodes: list[Label]
+    edges: list[Edge]
+    left_out: int  # facts that hold then and are past the limit
+
+
+class Changes(Message, frozen=True):
+    """What began and what ended between two times, the newest first."""
+
+    since: str
+    until: str
+    began: list[Edge]
+    ended: list[Edge]
+    left_out: int
+
+
+class ReliabilityBin(Message, frozen=True):
+    """Candidates whose probabilities begin with one tenth: their mean probability, and the share that is true."""
+
+    predicted: Probability
+    observed: Probability
+    candidates: int
+
+
+class SlotReliability(Message, frozen=True):
+    """The reliability of answers for one part of a fact, by tenth."""
+
+    slot: str
+    bins: list[ReliabilityBin]
+
+
+class Reliability(Message, frozen=True):
+    """How far probabilities can be relied on, measured on withheld facts; without such facts, no slots."""
+
+    facts: int  # withheld, of which a sample is asked about
+    slots: list[SlotReliability]
+
+
+class Times(Message, frozen=True):
+    """The time axis: its grain, its first and last time, and how many there are."""
+
+    grain: str
+    first: str
+    last: str
+    count: int
+
+
+class About(Message, frozen=True):
+    """What a memory is."""
+
+    name: str
+    entities: int
+    predicates: int
+    times: Times | None  # of a semantic memory, none
+    facts: int
+    answers_by: str
+    calibrated: list[str]
+    forecasts: bool
+    explains: bool
+    as_of: str | None  # of a semantic memory
+    read_only: bool
+    state: str
+    example: Fact | None
+
+
+class Problem(Message, frozen=True):
+    """What was wrong, as in RFC 9457; `detail` is the sentence that the command line prints."""
+
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"

@@ -1,0 +1,208 @@
+"""REST: every operation of the service as a route, with states, problems and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from recollect.errors import UserError
+from recollect.serve.guard import Access, Guard
+from recollect.serve.messages import Message
+from recollect.serve.metrics import CONTENT_TYPE, Metrics
+from recollect.serve.operations import READS, Operation, openapi
+from recollect.serve.problems import ProblemError, explain_invalid, problem_response, to_json
+from recollect.serve.service import Service
+
+THREADS = 4  # questions that are answered at a time; their loops release the interpreter's lock
+WAITING = 256  # questions that may be under way or wait for a thread
+RETRY_SECONDS = 1
+PAGE = Path(__file__).parent / "page"  # index.html and the files under /static
+INTERNAL = "the question could not be answered for a fault of recollect's; the log of the service says more"
+UNCACHED = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
+
+Result = TypeVar("Result")
+Handler = Callable[[Request], Awaitable[Response]]
+logger = logging.getLogger("recollect.serve")
+
+
+class Workers:
+    """A bounded pool of threads for what takes time; what does not fit is refused at once."""
+
+    def __init__(self, metrics: Metrics, *, threads: int, waiting: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="recollect-serve")
+        self._metrics, self._waiting, self._pending = metrics, waiting, 0
+
+    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Return work(*arguments), run by a thread; raise ProblemError if too much waits already."""
+        if self._pending >= self._waiting:
+            self._metrics.refused += 1
+            retry = {"Retry-After": str(RETRY_SECONDS)}
+            raise ProblemError(503, f"{self._pending} questions are under way; try again in a second", retry)
+        self._pending += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+        finally:
+            self._pending -= 1
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._pool.shutdown()
+
+
+class PageFiles(StaticFiles):
+    """Files of the page; a browser asks each time whether they changed."""
+
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        """Return a file, or that it has not changed."""
+        response = super().file_response(*arguments, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+class RestApi:
+    """The routes of a service."""
+
+    def __init__(self, service: Service, metrics: Metrics, workers: Workers) -> None:
+        self.service, self.metrics, self.workers = service, metrics, workers
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of all operations, of health and of the page."""
+        found: list[BaseRoute] = [Route(each.path, self._read(each), name=each.name) for each in READS]
+        found += [
+            Route("/healthz", _named("healthz", self._health)),
+            Route("/readyz", _named("readyz", self._health)),
+            Route("/metrics", _named("metrics", self._metrics)),
+            Route("/openapi.json", _named("openapi", self._openapi)),
+            Route("/", _named("page", self._page)),
+        ]
+        if PAGE.is_dir():
+            found.append(Mount("/static", PageFiles(directory=PAGE)))
+        return found
+
+    def _read(self, operation: Operation) -> Handler:
+        """Return the handler of an operation that changes nothing."""
+
+        async def handle(request: Request) -> Response:
+            state = self.service.state
+            headers = {"ETag": f'"{state}"', **UNCACHED}
+            question = parse_question(request, operation)
+            if is_current(request.headers.get("if-none-match"), state):
+                return Response(status_code=304, headers=headers)
+            body = await self.workers.run(_answer, self.service, operation, question)
+            return Response(body, headers=headers, media_type="application/json")
+
+        return _named(operation.name, handle)
+
+    async def _health(self, request: Request) -> Response:
+        return Response(b'{"status":"ok"}', media_type="application/json")
+
+    async def _metrics(self, request: Request) -> Response:
+        facts = self.service.memory.graph.counts["train"]
+        return PlainTextResponse(self.metrics.text({"facts": facts}), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(to_json(openapi()), media_type="application/json")
+
+    async def _page(self, request: Request) -> Response:
+        index = PAGE / "index.html"
+        if not index.is_file():
+            return PlainTextResponse("recollect: /openapi.json says what can be asked.\n")
+        return FileResponse(index, headers={"Cache-Control": "no-cache"})
+
+
+def parse_question(request: Request, operation: Operation) -> Message | None:
+    """Return the question of a request; raise ProblemError for parameters that do not fit it."""
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise ProblemError(400, f"{name} is given {names.count(name)} times; give it once")
+    if operation.question is None:
+        if names:
+            raise ProblemError(400, f"unknown parameter {names[0]!r}; {operation.path} takes none")
+        return None
+    if operation.in_path in names:
+        raise ProblemError(400, f"unknown parameter {operation.in_path!r}; it is part of the path")
+    try:
+        return msgspec.convert({**dict(given), **request.path_params}, operation.question, strict=False)
+    except msgspec.ValidationError as error:
+        raise ProblemError(400, explain_invalid(error, operation.question)) from error
+
+
+def is_current(given: str | None, state: str) -> bool:
+    """Return whether If-None-Match names the state of the memory."""
+    if not given or not state:
+        return False
+    return given.strip() == "*" or f'"{state}"' in (each.strip().removeprefix("W/") for each in given.split(","))
+
+
+def _answer(service: Service, operation: Operation, question: Message | None) -> bytes:
+    """Return the answer to a question as JSON; raise ProblemError for a user's mistake."""
+    try:
+        return to_json(operation.ask(service, question))
+    except UserError as error:
+        is_missing = operation.in_path is not None and str(error).startswith("unknown ")
+        raise ProblemError(404 if is_missing else 400, str(error)) from error
+
+
+def _named(route: str, handler: Handler) -> Handler:
+    """Return a handler that says by which route a request is counted."""
+
+    async def handle(request: Request) -> Response:
+        request.scope["recollect.route"] = route
+        try:
+            return await handler(request)
+        except (ProblemError, HTTPException):
+            raise
+        except Exception:
+            logger.exception("%s failed", route)
+            raise ProblemError(500, INTERNAL) from None
+
+    return handle
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ProblemError)
+    return problem_response(error)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """Answer a path or a method that is not there."""
+    assert isinstance(error, HTTPException)
+    where = f"{request.method} {request.url.path}"
+    sentences = {404: f"there is no {where}; /openapi.json lists what there is", 405: f"there is no {where}"}
+    detail = sentences.get(error.status_code, error.detail)
+    return problem_response(ProblemError(error.status_code, detail, error.headers))
+
+
+def create_app(service: Service, access: Access, *, threads: int = THREADS, waiting: int = WAITING) -> ASGIApp:
+    """Return the ASGI application of a service."""
+    metrics = Metrics()
+    workers = Workers(metrics, threads=threads, waiting=waiting)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        workers.close()
+
+    app = Starlette(
+        routes=RestApi(service, metrics, workers).routes(),
+        exception_handlers={ProblemError: _on_problem, HTTPException: _on_http_error},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, access, metrics)

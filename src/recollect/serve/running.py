@@ -1,0 +1,99 @@
+"""Run the service: load the memory, then answer on a host and port with one process or several."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+import uvicorn
+from msgspec import Struct
+from starlette.types import ASGIApp
+
+from recollect.errors import UserError
+from recollect.serve.guard import LOOPBACK, Access
+
+SETTINGS = "RECOLLECT_SERVE"  # environment variable that hands the settings to worker processes
+KEEP_ALIVE_SECONDS = 15
+SHUTDOWN_SECONDS = 10  # for questions under way
+CONNECTIONS = 2_000  # at a time per process; more are answered with 503
+MIN_TOKEN = 16  # characters
+MAX_TOKEN_FILE = 4_096  # bytes
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a memory is served."""
+
+    memory: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token_file: str | None = None
+    read_only: bool = False
+    workers: int = 1
+
+
+def read_token(file: Path) -> str:
+    """Return the token of a file: its first line."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(MAX_TOKEN_FILE).decode().split("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise UserError(f"{file}: the token cannot be read ({reason}); give a text file with one line") from error
+    if len(text) < MIN_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
+        raise UserError(f"{file}: a token has at least {MIN_TOKEN} letters, digits or signs in one line")
+    return text
+
+
+def check_settings(settings: Settings) -> Access:
+    """Return who may ask; raise UserError for a host that others reach and no token protects."""
+    if settings.token_file is not None:
+        return Access(token=read_token(Path(settings.token_file)))
+    if settings.host not in LOOPBACK:
+        raise UserError(
+            f"others may reach {settings.host}, so a token is needed; "
+            "write one into a file and give --token-file, or leave --host out"
+        )
+    return Access()
+
+
+def build_app(settings: Settings) -> ASGIApp:
+    """Return the application that serves a saved memory."""
+    from recollect.memory.bundle import ABOUT
+    from recollect.memory.memory import Memory
+    from recollect.serve.rest import create_app
+    from recollect.serve.service import Service
+
+    access, folder = check_settings(settings), Path(settings.memory)
+    memory = Memory.load(folder)
+    state = hashlib.sha256((folder / ABOUT).read_bytes()).hexdigest()[:16]
+    return create_app(Service(memory, state=state, read_only=settings.read_only), access)
+
+
+def app_of_environment() -> ASGIApp:
+    """Return the application whose settings the environment has; worker processes begin here."""
+    return build_app(msgspec.json.decode(os.environ[SETTINGS], type=Settings))
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    options = {
+        "host": settings.host,
+        "port": settings.port,
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "limit_concurrency": CONNECTIONS,
+        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
+        "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
+        "lifespan": "on",
+        "ws": "none",
+    }
+    if settings.workers == 1:
+        uvicorn.run(build_app(settings), **options)  # type: ignore[arg-type]
+        return
+    check_settings(settings)
+    os.environ[SETTINGS] = msgspec.json.encode(settings).decode()
+    place = f"{app_of_environment.__module__}:{app_of_environment.__name__}"
+    uvicorn.run(place, factory=True, workers=settings.workers, **options)  # type: ignore[arg-type]

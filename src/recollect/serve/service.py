@@ -1,0 +1,289 @@
+"""The service: answers typed questions to one memory. REST, MCP and the command line only translate."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import islice
+from threading import Lock
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from recollect.graph.facts import SLOT_NAMES, EpisodicGraph
+from recollect.memory.memory import Memory
+from recollect.memory.snapshot import Snapshot
+from recollect.serve.browse import NEVER, Ints, StoreView
+from recollect.serve.messages import (
+    MAX_TOP,
+    About,
+    Answer,
+    Answers,
+    Between,
+    Changes,
+    Completion,
+    Edge,
+    EntityFacts,
+    Fact,
+    GraphPart,
+    Interval,
+    Know,
+    Label,
+    Labels,
+    OneEntity,
+    Picture,
+    Reason,
+    Recall,
+    Reliability,
+    ReliabilityBin,
+    SlotReliability,
+    Timeline,
+    Times,
+    Triple,
+    Why,
+)
+
+SPO = ("subject", "predicate", "object")
+SCANNED_TIMES = 100_000  # ordinals whose digits are compared, some 0.1 s
+
+
+class Service:
+    """Answers questions to a memory, from several threads at a time; each by one snapshot of it."""
+
+    def __init__(self, memory: Memory, *, state: str = "", read_only: bool = False) -> None:
+        """`state` changes whenever answers may change."""
+        self.memory, self.read_only, self._state = memory, read_only, state
+        self._lock = Lock()
+        self._view: StoreView | None = None
+        self._measuring = Lock()
+        self._measured: tuple[EpisodicGraph, Reliability] | None = None
+
+    @property
+    def state(self) -> str:
+        """A short text that changes whenever answers may change."""
+        return self._state
+
+    def about(self) -> About:
+        """Return what the memory is."""
+        memory = self.memory.snapshot()
+        graph, times = memory.graph, memory.graph.times
+        axis = Times(grain=times.grain, first=times.label(0), last=times.label(len(times) - 1), count=len(times))
+        return About(
+            name=graph.name,
+            entities=len(graph.entities),
+            predicates=len(graph.predicates),
+            times=axis if has_times(memory) else None,
+            facts=graph.counts["train"],
+            answers_by=str(memory.scorer),
+            calibrated=[SLOT_NAMES[slot] for slot in memory.calibration.fits if slot in SLOT_NAMES],
+            forecasts=memory.forecaster is not None,
+            explains=memory.scorer.history is not None,
+            as_of=memory.about.get("projection", {}).get("as_of"),
+            read_only=self.read_only,
+            state=self.state,
+            example=example_fact(self._browse(memory)),
+        )
+
+    def recall(self, question: Recall) -> Answers:
+        """Return the best answers for the one part that is not given."""
+        given = {name: [getattr(question, name)] for name in SLOT_NAMES.values()}
+        found = self.memory.recall_many(given, top=question.top, include=question.include, explain=question.explain)
+        return Answers(answers=answers_of(found))
+
+    def know(self, question: Know) -> Answers:
+        """Return what holds as of a time."""
+        memory = self.memory.snapshot()
+        as_of = time_label(memory, memory.time_of(question.as_of))
+        return Answers(answers=know(memory, question), as_of=as_of)
+
+    def timeline(self, question: Triple) -> Timeline:
+        """Return the probability of a fact over the times, and the intervals in which it held, the newest first."""
+        memory = self.memory.snapshot()
+        triple = (question.subject, question.predicate, question.object)
+        intervals = memory.when(*triple)
+        table = memory.probabilities(*triple)
+        table = table[thinned(table["probability"].to_numpy(), question.points)]
+        stored, predicted = (intervals.filter(status=status) for status in ("stored", "predicted"))
+        shown = pl.concat([stored.head(MAX_TOP), predicted])
+        return Timeline(
+            times=table["time"].to_list(),
+            probabilities=table["probability"].to_list(),
+            intervals=[Interval(**row) for row in shown.iter_rows(named=True)],
+        )
+
+    def why(self, question: Why) -> Answer:
+        """Return the probability of a fact and, if it is predicted, the stored facts that speak most for it."""
+        given = {name: [getattr(question, name)] for name in SLOT_NAMES.values()}
+        (answer,) = answers_of(self.memory.probability(given, explain=question.explain))
+        return answer
+
+    def labels(self, question: Completion) -> Labels:
+        """Return labels that begin with a text, then those that contain it; times in their order."""
+        memory = self.memory.snapshot()
+        if question.kind == "time":
+            return complete_time(memory, question)
+        view = self._browse(memory)
+        if question.kind == "entity":
+            labels, index, facts = memory.graph.entities.labels, view.entities, view.entity_facts
+        else:
+            labels, index, facts = memory.graph.predicates.labels, view.predicates, view.predicate_facts
+        found = index.find(question.text, question.top)
+        return Labels(labels=[Label(label=labels[i], facts=int(facts[i])) for i in found])
+
+    def entity(self, question: OneEntity) -> EntityFacts:
+        """Return what holds of an entity, as subject and as object, as of a time."""
+        memory = self.memory.snapshot()
+        number = memory.graph.entities.index(question.label)
+        as_of = time_label(memory, memory.time_of(question.as_of))
+        held: dict[str, list[Answer]] = {}
+        for role in ("subject", "object"):
+            one_part = Know(**{role: question.label}, as_of=question.as_of, top=question.top, include=question.include)
+            held[role] = know(memory, one_part)
+        return EntityFacts(
+            label=question.label,
+            facts=int(self._browse(memory).entity_facts[number]),
+            as_of=as_of,
+            as_subject=held["subject"],
+            as_object=held["object"],
+        )
+
+    def graph(self, question: Picture) -> GraphPart:
+        """Return the stored facts that hold as of a time, around an entity or in all, and some that held before."""
+        memory = self.memory.snapshot()
+        view, time = self._browse(memory), memory.time_of(question.as_of)
+        entity = None if question.entity is None else memory.graph.entities.index(question.entity)
+        held = view.at(time, entity, question.depth, question.top)
+        past = view.ended(time, entity, question.ended).runs if question.ended else held.runs[:0]
+        runs = np.concatenate([held.runs, past])
+        nodes = [] if entity is None else [entity]
+        nodes += np.concatenate([view.s[runs], view.o[runs]]).tolist()
+        labels = memory.graph.entities.labels
+        return GraphPart(
+            as_of=time_label(memory, time),
+            nodes=[Label(label=labels[i], facts=int(view.entity_facts[i])) for i in dict.fromkeys(nodes)],
+            edges=edges(view, runs, time),
+            left_out=held.left_out,
+        )
+
+    def changes(self, question: Between) -> Changes:
+        """Return what began and what ended between two times."""
+        memory = self.memory.snapshot()
+        view, times = self._browse(memory), memory.graph.times
+        entity = None if question.entity is None else memory.graph.entities.index(question.entity)
+        since, until = memory.time_of(question.since), memory.time_of(question.until)
+        began = view.began_between(since, until, entity, question.top)
+        ended = view.ended_between(since, until, entity, question.top)
+        return Changes(
+            since=times.label(since),
+            until=times.label(until),
+            began=edges(view, began.runs, until),
+            ended=edges(view, ended.runs, until),
+            left_out=began.left_out + ended.left_out,
+        )
+
+    def reliability(self) -> Reliability:
+        """Return how far probabilities can be relied on; measured when it is first asked for, and after each change."""
+        memory = self.memory.snapshot()
+        with self._measuring:
+            if self._measured is None or self._measured[0] is not memory.graph:
+                self._measured = (memory.graph, reliability_of(memory))
+            return self._measured[1]
+
+    def _browse(self, memory: Snapshot) -> StoreView:
+        """Return the stored facts of a snapshot, indexed when they are first browsed and after each change."""
+        with self._lock:
+            if self._view is None or self._view.graph is not memory.graph:
+                self._view = StoreView(memory.graph, memory.runs, has_times=has_times(memory))
+            return self._view
+
+
+def know(memory: Snapshot, question: Know) -> list[Answer]:
+    """Return what holds as of a time; every answer has that time."""
+    given = {name: getattr(question, name) for name in SPO}
+    found = memory.know(**given, as_of=question.as_of, top=question.top, include=question.include)
+    return answers_of(found, time_label(memory, memory.time_of(question.as_of)))
+
+
+def has_times(memory: Snapshot) -> bool:
+    """Return whether a memory is episodic."""
+    return "t" in memory.scorer.slots
+
+
+def time_label(memory: Snapshot, time: int) -> str | None:
+    """Return the label of a time; of a semantic memory, the time that it was projected to, if it was."""
+    return memory.graph.times.label(time) if has_times(memory) else memory.about.get("projection", {}).get("as_of")
+
+
+def reliability_of(memory: Snapshot) -> Reliability:
+    """Return how reliable the probabilities of a memory are on the facts of its test split."""
+    slots = [
+        SlotReliability(
+            slot=slot,
+            bins=[ReliabilityBin(**{name: row[name] for name in ReliabilityBin.__struct_fields__}) for row in rows],
+        )
+        for slot, measured in memory.reliability().items()
+        for rows in [measured["after"]["bins"]]
+    ]
+    return Reliability(facts=memory.graph.counts.get("test", 0), slots=slots)
+
+
+def complete_time(memory: Snapshot, question: Completion) -> Labels:
+    """Return times whose labels begin with a text, in their order; the number of facts is left at 0."""
+    times = memory.graph.times
+    first, count = 0, len(times) if has_times(memory) else 0
+    if times.grain != "ordinal":  # the order of other labels is that of their times
+        first = bisect_left(range(count), question.text, key=times.label)
+        count = min(count, first + question.top)
+    labels = (times.label(i) for i in range(first, min(count, first + SCANNED_TIMES)))
+    found = islice((label for label in labels if label.startswith(question.text)), question.top)
+    return Labels(labels=[Label(label=label, facts=0) for label in found])
+
+
+def example_fact(view: StoreView) -> Fact | None:
+    """Return a fact from the middle of the store; None if it is empty."""
+    if not len(view.s):
+        return None
+    (edge,) = edges(view, np.array([len(view.s) // 2]), 0)
+    return Fact(subject=edge.subject, predicate=edge.predicate, object=edge.object, time=edge.start)
+
+
+def answers_of(table: pl.DataFrame, time: str | None = None) -> list[Answer]:
+    """Return the rows of a table of answers; `time` is that of rows without one."""
+    answers = []
+    for row in table.iter_rows(named=True):
+        row.pop("query", None)
+        why = row.pop("why", None)
+        reasons = None if why is None else [Reason(**reason) for reason in why]
+        answers.append(Answer(**{"time": time, **row}, why=reasons))
+    return answers
+
+
+def edges(view: StoreView, runs: Ints, time: int) -> list[Edge]:
+    """Return stored runs by label, and whether each holds at a time."""
+    graph, times = view.graph, view.graph.times
+    columns = (view.s, view.p, view.o, view.first, view.last)
+    numbers = zip(*(column[runs].tolist() for column in columns), view.holds(runs, time).tolist(), strict=True)
+    return [
+        Edge(
+            subject=graph.entities.labels[s],
+            predicate=graph.predicates.labels[p],
+            object=graph.entities.labels[o],
+            start=times.label(first) if view.has_times else None,
+            end=times.label(last) if view.has_times and last < NEVER else None,
+            holds=is_held,
+        )
+        for s, p, o, first, last, is_held in numbers
+    ]
+
+
+def thinned(values: NDArray[np.float64], count: int) -> Ints:
+    """Return the indices of the largest of every block of neighbouring values, of at most `count` blocks.
+
+    >>> thinned(np.array([0.1, 0.3, 0.2, 0.2, 0.5]), 3).tolist()
+    [1, 2, 4]
+    """
+    width = max(1, -(-len(values) // count))
+    blocks = -(-len(values) // width)
+    padded = np.full(blocks * width, -np.inf)
+    padded[: len(values)] = values
+    return padded.reshape(blocks, width).argmax(axis=1) + np.arange(blocks) * width
