@@ -58,7 +58,10 @@ def trace_growth(learned: Learned, delta: Delta) -> Growth:
     forecaster = learned.forecaster
     if forecaster is not None and history is not None:
         forecaster = forecaster.with_history(history)
-    scorer = MemoryScorer(models, history, old.weights, cells)
+    times = None if trained is None else trained.times(grown.graph.sizes)
+    if old.trained_times is not None:  # until the models are trained again
+        times = old.trained_times[0] + grown.earlier, old.trained_times[1] + grown.earlier
+    scorer = MemoryScorer(models, history, old.weights, cells, times)
     return Growth(replace(learned, scorer=scorer, graph=grown.graph, forecaster=forecaster, trained=trained), grown)
 
 

@@ -36,6 +36,11 @@ class TrainedModels:
     bereft: Tensor = field(default_factory=lambda: NONE)  # trained entities that had facts with an erased one
     grown: tuple[Grown, ...] = ()  # the models of now
 
+    def times(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return the first and the last time that the models were trained on; None if these are all."""
+        count = self.models[0].sizes["time"]
+        return None if count == sizes["time"] else (self.earlier, self.earlier + count - 1)
+
     @cached_property
     def solvers(self) -> tuple[RowSolver, ...]:
         """What solves rows of each model."""

@@ -26,7 +26,9 @@ from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import HISTORY
 
+JOURNAL = "journal"  # the id of the memory's journal, and the last event that the bundle absorbed
 KEPT = (
+    JOURNAL,
     "recipe",
     "seed",
     "training",
@@ -36,6 +38,7 @@ KEPT = (
     "relearned",
 )  # keys of a bundle's description that a memory keeps
 HIGHEST = "highest_probability"  # the key of the highest probability that each slot says
+TRAINED_TIMES = "trained_times"  # the key of the first and last time that models were trained on, if there are others
 CELLS = "cells"  # the file of the rates of cells
 
 
@@ -50,6 +53,7 @@ def to_bundle(learned: Learned) -> Bundle:
         "among_predicted": learned.calibration.among_predicted,
         HIGHEST: dict(learned.calibration.highest),
         "score_weights": {slot: list(weights) for slot, weights in scorer.weights.items()},
+        **({} if scorer.trained_times is None else {TRAINED_TIMES: list(scorer.trained_times)}),
         "versions": {**versions, "python": platform.python_version()},
     }
     weights = scorer.models[0].state_dict() if scorer.models else {}
@@ -75,7 +79,8 @@ def read_learned(bundle: Bundle) -> Learned:
     if HISTORY in bundle.tensors:
         history = History.from_tensors(bundle.tensors[HISTORY], stored(graph, "train"), graph.sizes)
         cells = CellRates.from_tensors(bundle.tensors[CELLS], history)
-    scorer = MemoryScorer(models, history, _parse_numbers(about.get("score_weights", {})), cells)
+    times = _parse_trained_times(about.get(TRAINED_TIMES))
+    scorer = MemoryScorer(models, history, _parse_numbers(about.get("score_weights", {})), cells, times)
     if not scorer.parts:
         raise ValueError("it has neither a model nor a history")
     if any(len(weights) != len(scorer.parts) for weights in scorer.weights.values()):
@@ -83,6 +88,7 @@ def read_learned(bundle: Bundle) -> Learned:
     highest = _parse_highest(about.get(HIGHEST, {}))
     calibration = Calibration(_parse_fits(about["calibration"]), bool(about.get("among_predicted", False)), highest)
     kept = {name: about[name] for name in KEPT if name in about}
+    _check_journal(kept.get(JOURNAL, {"id": "", "absorbed": 0}))
     forecaster = None
     if history is not None and FORECASTS in bundle.tensors:  # a bundle of an earlier version has none
         highest = _parse_highest(about.get(f"{FORECASTS}_{HIGHEST}", {}))
@@ -90,6 +96,14 @@ def read_learned(bundle: Bundle) -> Learned:
         forecaster = Forecaster.from_tensors(bundle.tensors[FORECASTS], history, horizons)
     intervals = from_dict(about[INTERVALS]) if INTERVALS in about else None
     return Learned(scorer, graph, calibration, kept, forecaster, intervals)
+
+
+def _check_journal(journal: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a journal and an event are described."""
+    if journal.keys() != {"id", "absorbed"} or not isinstance(journal["id"], str):
+        raise ValueError("its journal is not described by its id and an event")
+    if type(journal["absorbed"]) is not int or journal["absorbed"] < 0:
+        raise ValueError("its journal has no event like that")
 
 
 def _configs(models: Sequence[TensorModel]) -> dict[str, Any]:
@@ -139,6 +153,14 @@ def _parse_fits(fits: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     if any(len(fit) not in (2, 4) for fit in parsed.values()):
         raise ValueError("its calibration is not two or four numbers for each slot")
     return parsed
+
+
+def _parse_trained_times(times: Sequence[int] | None) -> tuple[int, int] | None:
+    """Return the first and the last time that models were trained on; None if these are all."""
+    if times is None:
+        return None
+    first, last = map(int, times)
+    return first, last
 
 
 def _parse_highest(highest: Mapping[str, Any]) -> dict[str, float]:
