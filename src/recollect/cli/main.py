@@ -36,6 +36,7 @@ for command in (
     ask.forecast,
     ask.project,
     serve.serve,
+    serve.mcp,
     listing.models,
 ):
     app.command()(command)

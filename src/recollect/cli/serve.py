@@ -35,9 +35,7 @@ def serve(
     recollect serve world.memory --host 0.0.0.0 --token-file token.txt --workers 2
     Next: open http://127.0.0.1:8000
     """
-    import_extra("mcp", "the packages of the service", needed_by="serving a memory", extra="serve")
-    if "OMP_NUM_THREADS" not in os.environ:
-        use_threads(1)  # questions take milliseconds: threads of their own would wait for each other
+    prepare()
     from recollect.serve.running import Settings, run
 
     settings = Settings(
@@ -50,3 +48,24 @@ def serve(
     )
     print_line(f"{memory} is served at http://{host}:{port} (Ctrl-C ends)", err=True)
     run(settings)
+
+
+def mcp(memory: opt.MemoryDir, read_only: ReadOnly = False) -> None:
+    """Answer an agent by the Model Context Protocol on standard input and output, until the input ends.
+
+    \b
+    recollect mcp world.memory --read-only
+    Next: add this command to the settings of the agent
+    """
+    prepare()
+    from recollect.serve.agents import run_stdio
+    from recollect.serve.running import load_service
+
+    run_stdio(load_service(memory, read_only=read_only))
+
+
+def prepare() -> None:
+    """Raise UserError if the packages of the service are missing; let questions use one thread each."""
+    import_extra("mcp", "the packages of the service", needed_by="serving a memory", extra="serve")
+    if "OMP_NUM_THREADS" not in os.environ:
+        use_threads(1)  # questions take milliseconds: threads of their own would wait for each other

@@ -98,13 +98,36 @@ def _describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(name: str, schema: dict[str, Any], is_path: bool, is_required: bool) -> dict[str, Any]:
-    """Return a field of a question as a parameter; what may be null may be left out."""
-    wanted = [each for each in schema.get("anyOf", [schema]) if each != {"type": "null"}]
-    place = "path" if is_path else "query"
-    schema = {key: value for key, value in wanted[0].items() if not (key == "default" and value is None)}
+    """Return a field of a question as a parameter."""
+    place, schema = "path" if is_path else "query", _plain(schema)
     if is_path:
         schema["minLength"] = 1
     return {"name": name, "in": place, "required": is_required or is_path, "schema": schema}
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a field without null: what may be null may be left out."""
+    wanted = [each for each in schema.get("anyOf", [schema]) if each != {"type": "null"}]
+    return {key: value for key, value in wanted[0].items() if not (key == "default" and value is None)}
+
+
+def input_schema(question: type[msg.Message]) -> dict[str, Any]:
+    """Return the JSON schema of a question, without references: agents read it."""
+    definitions = msgspec.json.schema(question)["$defs"]
+    return _inline(definitions[question.__name__], definitions)
+
+
+def _inline(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with the definitions that it refers to in their places, without titles."""
+    if "$ref" in schema:
+        return _inline(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    kept = dict(schema)
+    if "properties" in kept:
+        kept = {key: value for key, value in kept.items() if key not in ("title", "description")}
+        kept["properties"] = {name: _inline(_plain(each), definitions) for name, each in kept["properties"].items()}
+    if "items" in kept:
+        kept["items"] = _inline(kept["items"], definitions)
+    return kept
 
 
 def problem_responses(problems: Iterable[int]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from recollect.errors import UserError
+from recollect.serve.agents import AgentEndpoint, build_server
 from recollect.serve.guard import Access, Guard
 from recollect.serve.messages import Message
 from recollect.serve.metrics import CONTENT_TYPE, Metrics
@@ -184,13 +185,16 @@ def create_app(service: Service, access: Access, *, threads: int = THREADS, wait
     metrics = Metrics()
     workers = Workers(metrics, threads=threads, waiting=waiting)
 
+    agents = AgentEndpoint(build_server(service, workers.run))
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
+        async with agents.run():
+            yield
         workers.close()
 
     app = Starlette(
-        routes=RestApi(service, metrics, workers).routes(),
+        routes=[*RestApi(service, metrics, workers).routes(), Route("/mcp", agents)],
         exception_handlers={ProblemError: _on_problem, HTTPException: _on_http_error},
         lifespan=lifespan,
     )

@@ -12,7 +12,11 @@ from msgspec import Struct
 from starlette.types import ASGIApp
 
 from recollect.errors import UserError
+from recollect.memory.bundle import ABOUT
+from recollect.memory.memory import Memory
 from recollect.serve.guard import LOOPBACK, Access
+from recollect.serve.rest import create_app
+from recollect.serve.service import Service
 
 SETTINGS = "RECOLLECT_SERVE"  # environment variable that hands the settings to worker processes
 KEEP_ALIVE_SECONDS = 15
@@ -58,17 +62,17 @@ def check_settings(settings: Settings) -> Access:
     return Access()
 
 
-def build_app(settings: Settings) -> ASGIApp:
-    """Return the application that serves a saved memory."""
-    from recollect.memory.bundle import ABOUT
-    from recollect.memory.memory import Memory
-    from recollect.serve.rest import create_app
-    from recollect.serve.service import Service
-
-    access, folder = check_settings(settings), Path(settings.memory)
+def load_service(folder: Path, *, read_only: bool) -> Service:
+    """Return the service of a saved memory."""
     memory = Memory.load(folder)
     state = hashlib.sha256((folder / ABOUT).read_bytes()).hexdigest()[:16]
-    return create_app(Service(memory, state=state, read_only=settings.read_only), access)
+    return Service(memory, state=state, read_only=read_only)
+
+
+def build_app(settings: Settings) -> ASGIApp:
+    """Return the application that serves a saved memory."""
+    access = check_settings(settings)
+    return create_app(load_service(Path(settings.memory), read_only=settings.read_only), access)
 
 
 def app_of_environment() -> ASGIApp:
