@@ -18,7 +18,7 @@ from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import MODELS, build_model
 
-pytest_plugins = ["service_fixtures"]
+pytest_plugins = ["service_fixtures", "browser_fixtures"]
 
 # a busy machine is no failure; the default search stays the same on every run
 settings.register_profile("recollect", deadline=None, derandomize=True)

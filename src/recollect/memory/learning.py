@@ -86,6 +86,7 @@ class Learning:
         self.configs, self.reason = resolve_configs(
             graph, self.recipe, model=model, history=history, stored=stored, **options
         )
+        self.recipes = [self.recipe] * len(self.configs)
         self.with_history = history and all(config.form == "episodic" for config in self.configs)
         self.is_whole = not has_validation(graph)
         self.note = ""  # why a model that was trained is not used
@@ -97,8 +98,8 @@ class Learning:
         """Yield the training runs in order. Iterate each to its end before the next is asked for."""
         if not self.configs:
             return
-        fold = next(held_out_folds(self.graph, self.seed), self.graph) if self.is_whole else self.graph
-        self.finished = yield from self._train(fold, [self.recipe] * len(self.configs))
+        fold = self._fold()
+        self.finished = yield from self._train(fold, self.recipes)
         models, reports = _results(self.finished)
         self._valid_mrr = [report["training"]["valid_mrr"] for report in reports]
         self._choice = choose(
@@ -113,17 +114,25 @@ class Learning:
             ]
             self.finished = yield from self._train(self.graph, recipes)
 
+    def _fold(self) -> EpisodicGraph:
+        """Return the graph whose valid split chooses epochs, weights and calibration."""
+        return next(held_out_folds(self.graph, self.seed), self.graph) if self.is_whole else self.graph
+
     def _train(
         self, graph: EpisodicGraph, recipes: Sequence[Recipe]
     ) -> Generator[TrainingRun, None, list[TrainingRun]]:
         """Yield one run for each model; return them."""
         finished = []
-        for number, (config, recipe) in enumerate(zip(self.configs, recipes, strict=True)):
-            seed = self.seed + SEED_STEP * number
-            run = TrainingRun(graph, config, recipe=recipe, seed=seed, device=self.device)
+        for number, recipe in enumerate(recipes):
+            run = self._run(graph, number, recipe)
             yield run
             finished.append(run)
         return finished
+
+    def _run(self, graph: EpisodicGraph, number: int, recipe: Recipe) -> TrainingRun:
+        """Return the training run of one model, with a seed of its own."""
+        seed = self.seed + SEED_STEP * number
+        return TrainingRun(graph, self.configs[number], recipe=recipe, seed=seed, device=self.device)
 
     def result(self) -> Learned:
         """Return what was learned, after the last run."""

@@ -33,6 +33,7 @@ KEPT = (
     "runs",
     "held_out",
     "projection",
+    "relearned",
 )  # keys of a bundle's description that a memory keeps
 HIGHEST = "highest_probability"  # the key of the highest probability that each slot says
 CELLS = "cells"  # the file of the rates of cells

@@ -64,6 +64,16 @@ class Workers:
         self._pool.shutdown()
 
 
+class PageFiles(StaticFiles):
+    """Files of the page; a browser asks each time whether they changed."""
+
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        """Return a file, or that it has not changed."""
+        response = super().file_response(*arguments, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 class RestApi:
     """The routes of a service."""
 
@@ -81,7 +91,7 @@ class RestApi:
             Route("/", _named("page", self._page)),
         ]
         if PAGE.is_dir():
-            found.append(Mount("/static", StaticFiles(directory=PAGE)))
+            found.append(Mount("/static", PageFiles(directory=PAGE)))
         return found
 
     def _read(self, operation: Operation) -> Handler:

@@ -43,7 +43,9 @@ class TrainingRun:
         recipe: Recipe | str = "modern",
         seed: int = 0,
         device: str | torch.device = "cpu",
+        initial: TensorModel | None = None,
     ) -> None:
+        """Start from random weights, or from those of an `initial` model of the same config and sizes."""
         check_process()
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
@@ -53,6 +55,8 @@ class TrainingRun:
         self.model = build_model(
             config, graph.sizes, device=parse_device(device, config.torch_dtype), generator=generator
         )
+        if initial is not None:
+            self.model.load_state_dict(initial.state_dict())
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
         if train.weight is not None and len(train) and not train.weight.any():
             raise UserError(
