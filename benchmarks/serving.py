@@ -6,7 +6,6 @@ first byte sent to the last byte received.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at; others than this machine need a token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen at.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 is any that is free.")] = 8000,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the token that requests must have.")
     ] = None,
@@ -46,8 +47,8 @@ def serve(
         read_only=read_only,
         workers=workers,
     )
-    print_line(f"{memory} is served at http://{host}:{port} (Ctrl-C ends)", err=True)
-    run(settings)
+    with suppress(KeyboardInterrupt):
+        run(settings, lambda address: print_line(f"{memory} is served at {address} (Ctrl-C ends)", err=True))
 
 
 def mcp(memory: opt.MemoryDir, read_only: ReadOnly = False) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import mcp_types as types
@@ -14,6 +14,7 @@ import msgspec
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from msgspec import Meta
 from starlette.types import Receive, Scope, Send
 
 import recollect
@@ -61,6 +62,12 @@ class Tool:
         )
 
 
+class FewTimes(msg.Triple, frozen=True):
+    """A fact without its time, for readers who count tokens."""
+
+    points: Annotated[int, Meta(ge=2, le=msg.MAX_POINTS, description="Number of times at most.")] = 24
+
+
 TOOLS = (
     Tool(
         "recall",
@@ -78,7 +85,7 @@ TOOLS = (
     ),
     Tool(
         "timeline",
-        msg.Triple,
+        FewTimes,
         "Say when a fact held, as intervals, and how likely it was at each time.",
         Service.timeline,
     ),

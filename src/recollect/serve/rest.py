@@ -28,7 +28,7 @@ from recollect.serve.operations import READS, Operation, openapi
 from recollect.serve.problems import ProblemError, explain_invalid, problem_response, to_json
 from recollect.serve.service import Service
 
-THREADS = 4  # questions that are answered at a time; their loops release the interpreter's lock
+THREADS = 2  # questions that are answered at a time: more would wait for the interpreter's lock
 WAITING = 256  # questions that may be under way or wait for a thread
 RETRY_SECONDS = 1
 PAGE = Path(__file__).parent / "page"  # index.html and the files under /static

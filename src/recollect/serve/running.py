@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvicorn
 from msgspec import Struct
 from starlette.types import ASGIApp
+from uvicorn.supervisors import Multiprocess
 
 from recollect.errors import UserError
-from recollect.memory.bundle import ABOUT
+from recollect.memory.bundle import ABOUT, read_bundle
 from recollect.memory.memory import Memory
 from recollect.serve.guard import LOOPBACK, Access
 from recollect.serve.rest import create_app
@@ -80,24 +84,48 @@ def app_of_environment() -> ASGIApp:
     return build_app(msgspec.json.decode(os.environ[SETTINGS], type=Settings))
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    options = {
-        "host": settings.host,
-        "port": settings.port,
-        "log_level": "warning",
-        "access_log": False,
-        "server_header": False,
-        "limit_concurrency": CONNECTIONS,
-        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
-        "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
-        "lifespan": "on",
-        "ws": "none",
-    }
-    if settings.workers == 1:
-        uvicorn.run(build_app(settings), **options)  # type: ignore[arg-type]
-        return
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raise UserError if the place is taken or is none. Port 0 is any free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        opened = socket.socket(family, kind, protocol)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: no wait for more to send
+        opened.bind(address)
+        opened.set_inheritable(True)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen at {host} port {port} ({error.strerror or error}); choose another --port or --host"
+        ) from error
+    return opened
+
+
+def run(settings: Settings, say: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `say` is called with the address."""
     check_settings(settings)
-    os.environ[SETTINGS] = msgspec.json.encode(settings).decode()
-    place = f"{app_of_environment.__module__}:{app_of_environment.__name__}"
-    uvicorn.run(place, factory=True, workers=settings.workers, **options)  # type: ignore[arg-type]
+    opened = listen(settings.host, settings.port)
+    application: Any = f"{__name__}:{app_of_environment.__name__}"
+    if settings.workers == 1:
+        application = build_app(settings)
+    else:
+        read_bundle(Path(settings.memory))  # a mistake is one sentence here, and not one of every process
+        os.environ[SETTINGS] = msgspec.json.encode(settings).decode()
+    config = uvicorn.Config(
+        application,
+        factory=settings.workers > 1,
+        workers=settings.workers,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        lifespan="on",
+        ws="none",
+    )
+    name = f"[{settings.host}]" if ":" in settings.host else settings.host
+    say(f"http://{name}:{opened.getsockname()[1]}")
+    if settings.workers == 1:
+        uvicorn.Server(config).run(sockets=[opened])
+    else:
+        Multiprocess(config, sockets=[opened]).run()
