@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from recollect.graph.facts import KINDS, ORDER, Facts, concat_ranges, encode
-
-
-@dataclass(frozen=True)
-class _SlotIndex:
-    """The m known facts as sorted codes, key · size + id: the key encodes the other slots, the id is the slot's."""
-
-    codes: Tensor  # (m,) sorted
-    ids: Tensor  # (m,): the id of each code
-    gaps: Tensor  # (m,) sorted: codes[i] − j, where i is the j-th known fact of its key
 
 
 class FactIndex:
@@ -31,7 +22,8 @@ class FactIndex:
 
     def __init__(self, facts: Facts, sizes: Mapping[str, int]) -> None:
         self._facts, self.sizes = facts.true(), sizes
-        self._indexes: dict[str, _SlotIndex] = {}  # built at first use
+        self._codes: dict[str, Tensor] = {}  # slot -> key · size + id of each fact, sorted: (m,); built at first use
+        self._gaps: dict[str, Tensor] = {}
 
     @property
     def facts(self) -> Facts:
@@ -52,11 +44,13 @@ class FactIndex:
 
     def codes(self, slot: str) -> Tensor:
         """Return the codes of the m distinct known facts, `keys` plus the id of the slot, sorted: (m,)."""
-        return self._index(slot).codes
+        if slot not in self._codes:
+            self._codes[slot] = torch.unique(encode(self.facts, self.sizes, _order(slot)))
+        return self._codes[slot]
 
     def ids(self, slot: str) -> Tensor:
         """Return the id of the slot in each of the m distinct known facts, in the order of `codes`: (m,)."""
-        return self._index(slot).ids
+        return self.codes(slot) % self.size(slot)
 
     def ranges(self, keys: Tensor, slot: str) -> tuple[Tensor, Tensor]:
         """Return start and stop, (B,) each: ids(slot)[start[b]:stop[b]] complete known facts with keys[b]."""
@@ -66,7 +60,7 @@ class FactIndex:
     def find(self, facts: Facts, slot: str) -> tuple[Tensor, Tensor]:
         """Return (row, id) pairs, (k,) each: fact `row` with `slot` set to `id` is known. Sorted by row, then id."""
         rows, positions = expand_ranges(*self.ranges(self.keys(facts, slot), slot))
-        return rows, self.ids(slot)[positions]
+        return rows, self.codes(slot)[positions] % self.size(slot)
 
     def mask(self, facts: Facts, slot: str) -> Tensor:
         """Return whether each id of a slot completes a known fact: (B, N) bool."""
@@ -90,19 +84,49 @@ class FactIndex:
         free = self.size(slot) - (stop - start)
         fraction = torch.rand(len(facts), count, dtype=torch.float64, generator=generator)
         nth = (fraction * free[:, None]).long()
-        skipped = torch.searchsorted(self._index(slot).gaps, keys[:, None] + nth, right=True) - start[:, None]
+        skipped = torch.searchsorted(self._gaps_of(slot), keys[:, None] + nth, right=True) - start[:, None]
         is_full = (free == 0)[:, None]
         return torch.where(is_full, draw_other(facts, slot, self.size(slot), fraction), nth + skipped)
 
-    def _index(self, slot: str) -> _SlotIndex:
-        """Return the sorted codes of a slot."""
-        if slot not in self._indexes:
-            codes = torch.unique(encode(self.facts, self.sizes, ORDER.replace(slot, "") + slot))
+    def _gaps_of(self, slot: str) -> Tensor:
+        """Return codes[i] − j of each known fact, i being the j-th of its key, sorted: (m,)."""
+        if slot not in self._gaps:
+            codes = self.codes(slot)
             _, counts = torch.unique_consecutive(codes // self.size(slot), return_counts=True)
             starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-            gaps = codes - (torch.arange(len(codes)) - starts)
-            self._indexes[slot] = _SlotIndex(codes, codes % self.size(slot), gaps)
-        return self._indexes[slot]
+            self._gaps[slot] = codes - (torch.arange(len(codes)) - starts)
+        return self._gaps[slot]
+
+    def changed(self, facts: Facts, sizes: Mapping[str, int], before: Facts, after: Facts) -> FactIndex:
+        """Return the index of facts that differ from these by `after` in the place of `before`.
+
+        There may be more ids, but each has the number that it had. What is built stays so: codes are corrected.
+        """
+        other = FactIndex(facts, sizes)
+        for slot, codes in self._codes.items():
+            order = _order(slot)
+            codes = codes if sizes == self.sizes else _recode(codes, self.sizes, sizes, order)
+            old, new = (encode(part.true(), sizes, order).unique() for part in (before, after))
+            gone, added = old[~torch.isin(old, new)].numpy(), new[~torch.isin(new, old)].numpy()
+            kept = np.delete(codes.numpy(), np.searchsorted(codes.numpy(), gone))
+            other._codes[slot] = torch.from_numpy(np.insert(kept, np.searchsorted(kept, added), added))
+        return other
+
+
+def _order(slot: str) -> str:
+    """Return the slots of a code, the asked one last."""
+    return ORDER.replace(slot, "") + slot
+
+
+def _recode(codes: Tensor, old: Mapping[str, int], new: Mapping[str, int], order: str) -> Tensor:
+    """Return the codes (m,) of the same facts among other numbers of ids."""
+    recoded, radix = torch.zeros_like(codes), 1
+    for slot in reversed(order):
+        size = old[KINDS[slot]]
+        rest = codes // size
+        recoded += (codes - rest * size) * radix
+        codes, radix = rest, radix * new[KINDS[slot]]
+    return recoded
 
 
 def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:

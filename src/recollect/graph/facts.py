@@ -270,6 +270,10 @@ class Vocabulary:
             return self._ids[label]
         raise UserError(f"unknown {self.kind} {label!r}; {self._suggestion(label)}")
 
+    def find(self, labels: Iterable[str]) -> list[int]:
+        """Return the id of each label, −1 for labels that are not in the vocabulary."""
+        return [self._ids.get(label, -1) for label in labels]
+
     def ids(self, labels: pl.Series) -> Tensor:
         """Return the ids of a column of labels, all of them in the vocabulary: (n,) -> (n,)."""
         return labels.cast(pl.Enum(list(self.labels))).to_physical().cast(pl.Int64).to_torch()
@@ -358,12 +362,10 @@ class EpisodicGraph:
 
     def axis(self, slot: str) -> Vocabulary | TimeAxis:
         """Return the map between labels and ids of a slot."""
-        axes: dict[str, Vocabulary | TimeAxis] = {
-            "entity": self.entities,
-            "predicate": self.predicates,
-            "time": self.times,
-        }
-        return axes[KINDS[slot]]
+        kind = KINDS[slot]
+        if kind == "time":
+            return self.times
+        return self.entities if kind == "entity" else self.predicates
 
     def table(self, facts: Facts) -> pl.DataFrame:
         """Return facts as labels, with columns subject, predicate, object and time."""

@@ -9,6 +9,7 @@ bin is the number of (edge, time) combinations in it, whatever the kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST
 from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, slot_queries, start_kernel
 from recollect.history.history import History
+from recollect.history.new_predicates import with_mean_class
 from recollect.history.reference import bin_at, loops, others_of_pair
 from recollect.history.state import is_rate
 
@@ -34,10 +36,27 @@ class CellRates:
 
     def __init__(self, history: History, kernel: Floats) -> None:
         self.history, self.kernel = history, kernel
-        edges = history.edges
-        first = np.flatnonzero(edges.pairs[:, 0] == np.arange(len(edges.pairs)))
-        self.first, self.last = edges.pairs[first, 0], edges.pairs[first, 1]  # the edges of each pair (u, v): (n,)
-        self.subject, self.object = edges.source[first], edges.column(TARGET)[first]
+
+    @cached_property
+    def first(self) -> Ints:
+        """The first edge of each pair (u, v): (n,)."""
+        codes = self.history.edges.pair_codes
+        return np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
+
+    @cached_property
+    def last(self) -> Ints:
+        """The edge after the last one of each pair: (n,)."""
+        return np.append(self.first[1:], len(self.history.edges.table))[: len(self.first)]
+
+    @cached_property
+    def subject(self) -> Ints:
+        """The entity u of each pair: (n,)."""
+        return self.history.edges.source[self.first]
+
+    @cached_property
+    def object(self) -> Ints:
+        """The entity v of each pair: (n,)."""
+        return self.history.edges.table[self.first, TARGET].astype(np.int64)
 
     @classmethod
     def fit(
@@ -83,6 +102,11 @@ class CellRates:
         with one_thread():
             fitted, _ = fit_kernel(run, queries, kernel, weights, kinds, rng=rng, report=progress)
         return cls(history, fitted)
+
+    def with_history(self, history: History) -> CellRates:
+        """Return the same kernel over another store, which may have predicates that came after the fit."""
+        is_same = len(self.kernel) == int(history.classes.max(initial=-1) + 1) // 2
+        return CellRates(history, self.kernel if is_same else with_mean_class(self.kernel))
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], history: History) -> CellRates:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.graph.facts import Facts, distinct
+from recollect.graph.replacing import splice
 from recollect.graph.runs import Runs, merge_runs
 from recollect.history.bins import SIDE, Bins, Ints
 
@@ -33,7 +34,6 @@ class Edges:
     start: Ints  # (E + 1,): edges of source u are start[u] … start[u + 1] − 1
     table: npt.NDArray[np.int32]  # (2n, 9)
     predicates: int  # P
-    pairs: Ints  # (2n, 2): the edges of the same (u, v) are pairs[e, 0] … pairs[e, 1] − 1
 
     def column(self, number: int) -> Ints:
         """Return one column of the table: (2n,)."""
@@ -43,6 +43,11 @@ class Edges:
     def source(self) -> Ints:
         """The source of each edge: (2n,)."""
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    @cached_property
+    def pairs(self) -> Ints:
+        """The edges of the same (u, v) as edge e are pairs[e, 0] … pairs[e, 1] − 1: (2n, 2)."""
+        return _block_bounds(self.pair_codes[1:] == self.pair_codes[:-1], len(self.table))
 
     @cached_property
     def pair_codes(self) -> Ints:
@@ -139,7 +144,44 @@ def build_edges(stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, b
     columns = [target, predicate, classes[predicate], first, last, earlier, later, past_run, future_run]
     start = np.searchsorted(source, np.arange(sizes["entity"] + 1))
     table = np.stack(columns, axis=1).astype(np.int32)
-    return Edges(start, table, sizes["predicate"], _block_bounds(same_pair, len(first)))
+    return Edges(start, table, sizes["predicate"])
+
+
+def change_edges(
+    edges: Edges, triples: Facts, stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, bins: Bins
+) -> Edges:
+    """Return the edges after the facts of some triples have changed: `stored` are all of these triples, and only they.
+
+    No other edge depends on them. There may be more entities and times, but each has the number that it had.
+    """
+    own = build_edges(stored, sizes, classes, bins)
+    new = sizes["entity"] + 1 - len(edges.start)
+    start = np.concatenate([edges.start, np.full(new, edges.start[-1])])
+    codes = _triple_codes(triples, sizes)
+    before, after = _triple_ranges(start, edges, codes), _triple_ranges(own.start, own, codes)
+    counts = after[:, 1] - after[:, 0]
+    table = splice(edges.table, own.table, before[:, 0].tolist(), before[:, 1].tolist(), counts.tolist())
+    added = np.zeros(len(start), dtype=np.int64)
+    np.add.at(added, codes[:, 0] + 1, counts - (before[:, 1] - before[:, 0]))
+    return Edges(start + np.cumsum(added), table, edges.predicates)
+
+
+def _triple_codes(triples: Facts, sizes: Mapping[str, int]) -> Ints:
+    """Return source u and 2 P v + r of the distinct edges (u, r, v) of triples, in order: (m, 2)."""
+    s, p, o = (triples.column(slot).numpy() for slot in "spo")
+    width = 2 * sizes["predicate"]
+    source, rest = np.concatenate([s, o]), np.concatenate([width * o + p, width * s + p + sizes["predicate"]])
+    return np.unique(np.stack([source, rest], axis=1), axis=0)
+
+
+def _triple_ranges(start: Ints, edges: Edges, codes: Ints) -> Ints:
+    """Return the first edge of each (u, r, v) and the one after the last: (m, 2). Reads the edges of each u."""
+    found = np.empty_like(codes)
+    for number, (source, code) in enumerate(codes.tolist()):
+        rows = edges.table[start[source] : start[source + 1]]
+        keys = 2 * edges.predicates * rows[:, TARGET].astype(np.int64) + rows[:, PREDICATE]
+        found[number] = start[source] + np.searchsorted(keys, [code, code + 1])
+    return found
 
 
 def _distinct_runs(stored: Facts | Runs, sizes: Mapping[str, int]) -> list[Ints]:

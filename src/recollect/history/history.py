@@ -18,16 +18,19 @@ from torch import Tensor
 
 from recollect.engine import one_thread, parallel_for
 from recollect.graph.facts import KINDS, Facts
+from recollect.graph.replacing import Replaced
 from recollect.graph.runs import Runs
 from recollect.history.bins import Ints, lag_bins
-from recollect.history.edges import Floats, build_edges, predicate_classes
+from recollect.history.edges import Floats, build_edges, change_edges, predicate_classes
 from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import fit_kernel, fitting_pass, predicate_kinds, reads_only_past, slot_queries, start_kernel
+from recollect.history.new_predicates import more_classes, with_mean_class, with_mean_weights
 from recollect.history.reference import blocks, loops
 from recollect.history.shares import Popularity
 from recollect.history.state import Parameters, check_ids, kernel_shape, read_tensors, to_tensors, weights_shape
 
 ASKED = "opt"  # slots with a kernel; subjects are asked for as targets of inverse predicates
+EDGES_PER_TRIPLE = 20  # to find the edges of one triple costs as much as to sort so many
 MIN_RATE = 1e-30  # so that log λ is finite
 POWERS = {"s": 0.0, "p": 0.2, "o": 0.0, "t": 0.4}  # c by asked slot: popularity tells times of equal λ apart
 
@@ -48,8 +51,11 @@ class History:
         classes: Ints,
         kernels: Mapping[str, Floats],
         weights: Mapping[str, Floats],
+        fitted: int | None = None,
     ) -> None:
+        """`fitted` is the number of predicates that kernels were fitted to, by default all; others share a class."""
         self.sizes, self.classes, self.kernels, self.weights = dict(sizes), classes, dict(kernels), dict(weights)
+        self.fitted = sizes["predicate"] if fitted is None else fitted
         self.past = {slot: reads_only_past(kernel) for slot, kernel in self.kernels.items()}
         if any(self.past.values()) and isinstance(facts, Runs):
             facts = facts.expand("what the past is read from")
@@ -87,7 +93,31 @@ class History:
 
     def with_facts(self, facts: Facts | Runs, sizes: Mapping[str, int] | None = None) -> History:
         """Return the same kernels over another store."""
-        return History(facts, sizes or self.sizes, self.classes, self.kernels, self.weights)
+        return History(facts, sizes or self.sizes, self.classes, self.kernels, self.weights, self.fitted)
+
+    def with_predicates(self, facts: Facts | Runs, sizes: Mapping[str, int]) -> History:
+        """Return the same kernels over another store with more predicates, which share a class."""
+        kernels, weights = self.kernels, self.weights
+        if self.fitted == self.sizes["predicate"]:
+            kernels = {slot: with_mean_class(kernel) for slot, kernel in kernels.items()}
+            weights = with_mean_weights(weights)
+        classes = more_classes(self.classes, self.fitted, sizes["predicate"])
+        return History(facts, sizes, classes, kernels, weights, self.fitted)
+
+    def changed(self, facts: Facts | Runs, sizes: Mapping[str, int], replaced: Replaced) -> History:
+        """Return the same kernels over a store that differs from this one by the rows that were replaced.
+
+        There may be more entities and times, but each has the number that it had. Equal to `with_facts`, which sorts
+        all edges again, but for a small change the others are only copied.
+        """
+        triples = replaced.triples
+        if len(self.edges.table) < EDGES_PER_TRIPLE * len(triples) or any(self.past.values()):
+            return self.with_facts(facts, sizes)
+        other = copy(self)
+        other.sizes, other.facts, other.bins = dict(sizes), facts.true(), lag_bins(sizes["time"])
+        other.edges = change_edges(self.edges, triples, replaced.after, sizes, self.classes, other.bins)
+        other.popularity = Popularity(other.edges, other.sizes)
+        return other
 
     def with_kernels(self, kernels: Mapping[str, Floats], weights: Mapping[str, Floats]) -> History:
         """Return the same store with other kernels."""
@@ -104,7 +134,8 @@ class History:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what was fitted as contiguous float32 and int64 tensors, by names that begin with `history.`."""
-        return to_tensors(Parameters(self.classes, self.kernels, self.weights))
+        fitted = None if self.fitted == self.sizes["predicate"] else self.fitted
+        return to_tensors(Parameters(self.classes, self.kernels, self.weights, fitted))
 
     def _fit_slot(
         self, slot: str, past: bool, rng: np.random.Generator, report: Callable[[float], None]

@@ -158,7 +158,7 @@ class Popularity:
             rows = self._by_time(r)
             return _counts(rows[: np.searchsorted(rows[:, TIME], before), column], size)
         if (slot, r) not in self._counts_cached:
-            rows = self._by_time(r)
+            rows = self._of_edges(r)
             found = _covered(rows, self.sizes["time"]) if slot == "t" else _counts(rows[:, column], size)
             self._counts_cached[slot, r] = found
         return self._counts_cached[slot, r]
@@ -166,10 +166,14 @@ class Popularity:
     def _by_time(self, r: int) -> Rows:
         """Return the edges of predicate r, or the stored direction of all for −1, in the order of time: (n, 9)."""
         if r not in self._rows_cached:
-            table = self.edges.table
-            rows = table[table[:, PREDICATE] == r if r >= 0 else table[:, PREDICATE] < self.sizes["predicate"]]
+            rows = self._of_edges(r)
             self._rows_cached[r] = rows[np.argsort(rows[:, TIME], kind="stable")]
         return self._rows_cached[r]
+
+    def _of_edges(self, r: int) -> Rows:
+        """Return the edges of predicate r, or the stored direction of all for −1: (n, 9)."""
+        predicates = self.edges.table[:, PREDICATE]
+        return self.edges.table[predicates == r if r >= 0 else predicates < self.sizes["predicate"]]
 
 
 def _counts(ids: npt.NDArray[np.int32], size: int) -> Counts:

@@ -18,6 +18,7 @@ from recollect.history.shares import COLUMNS
 
 PREFIX = "history."
 CLASSES = PREFIX + "classes"
+FITTED = PREFIX + "fitted"
 
 
 class Parameters(NamedTuple):
@@ -26,6 +27,7 @@ class Parameters(NamedTuple):
     classes: Ints
     kernels: dict[str, Floats]
     weights: dict[str, Floats]
+    fitted: int | None = None  # predicates that kernels were fitted to; None: all
 
 
 def kernel_shape(slot: str, classes: int) -> tuple[int, int, int]:
@@ -44,6 +46,8 @@ def to_tensors(parameters: Parameters) -> dict[str, Tensor]:
     for slot, kernel in parameters.kernels.items():
         tensors[f"{PREFIX}{slot}.kernel"] = torch.tensor(kernel, dtype=torch.float32)
         tensors[f"{PREFIX}{slot}.weights"] = torch.tensor(parameters.weights[slot], dtype=torch.float32)
+    if parameters.fitted is not None:
+        tensors[FITTED] = torch.tensor([parameters.fitted])
     return tensors
 
 
@@ -54,11 +58,26 @@ def read_tensors(tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Par
     slots = [slot for slot in COLUMNS if f"{PREFIX}{slot}.kernel" in tensors]
     kernels = {slot: _read(tensors, f"{PREFIX}{slot}.kernel", kernel_shape(slot, count)) for slot in slots}
     weights = {slot: _read(tensors, f"{PREFIX}{slot}.weights", weights_shape(slot, count)) for slot in slots}
-    known = {CLASSES, *(f"{PREFIX}{slot}.{part}" for slot in slots for part in ("kernel", "weights"))}
+    fitted = _read_fitted(tensors, classes)
+    known = {CLASSES, FITTED, *(f"{PREFIX}{slot}.{part}" for slot in slots for part in ("kernel", "weights"))}
     for name in tensors:
         if name.startswith(PREFIX) and name not in known:
             raise ValueError(f"tensor {name} belongs to no kernel of a history")
-    return Parameters(classes, kernels, weights)
+    return Parameters(classes, kernels, weights, fitted)
+
+
+def _read_fitted(tensors: Mapping[str, Tensor], classes: Ints) -> int | None:
+    """Return how many predicates kernels were fitted to, if not to all: the others share the last class."""
+    if FITTED not in tensors:
+        return None
+    tensor, predicates = tensors[FITTED], len(classes) // 2
+    fitted = int(tensor[0]) if tensor.dtype == torch.int64 and tuple(tensor.shape) == (1,) else -1
+    if not 0 <= fitted < predicates:
+        raise ValueError(f"tensor {FITTED} is no number of predicates below {predicates}")
+    later, earlier = classes[fitted:predicates], classes[:fitted]
+    if (later != later[0]).any() or (earlier == later[0]).any():
+        raise ValueError(f"tensor {CLASSES} does not give one class of their own to predicates from {fitted} on")
+    return fitted
 
 
 def check_ids(stored: Facts | Runs, sizes: Mapping[str, int]) -> None:

@@ -23,6 +23,7 @@ from recollect.memory.fitting import Fold, HeldOut, calibration_of, fit_fold, fi
 from recollect.memory.folds import has_validation, held_out_folds
 from recollect.memory.forecasts import Forecaster, fit_forecaster
 from recollect.memory.intervals import fit_predictor
+from recollect.memory.model_growth import TrainedModels
 from recollect.memory.progress import ProgressBar
 from recollect.memory.scorer import MemoryScorer
 from recollect.models.config import ModelConfig
@@ -54,6 +55,7 @@ class Learned:
     about: Mapping[str, Any]
     forecaster: Forecaster | None = None  # of a memory with history
     intervals: IntervalPredictor | None = None  # of a graph of intervals
+    trained: TrainedModels | None = None  # of a memory that grew: its models before; not saved
 
 
 class Learning:

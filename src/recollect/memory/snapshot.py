@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -18,6 +19,7 @@ from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.metrics import Evaluation
 from recollect.evaluation.ranking import Scorer
+from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, SLOTS, Facts, parse_slot
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import Runs, split_runs, stored, stored_in
@@ -30,11 +32,13 @@ from recollect.memory.answers import (
     check_include,
     own_answers,
 )
+from recollect.memory.changes import Delta
 from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
 from recollect.memory.explanations import explanations, model_shares, with_explanations
 from recollect.memory.forecast_table import forecast_table
 from recollect.memory.forecasts import Forecaster
 from recollect.memory.future import cannot_forecast, forecaster_at
+from recollect.memory.growth import trace_growth
 from recollect.memory.intervals import INSTANTS, when_table
 from recollect.memory.knowledge import Knowledge
 from recollect.memory.learning import Learned
@@ -67,20 +71,26 @@ class _Found:
 class Snapshot:
     """What was learned, indexed for questions; `Memory` documents each of them."""
 
-    def __init__(self, learned: Learned) -> None:
+    def __init__(self, learned: Learned, index: FactIndex | None = None) -> None:
+        """`index` is that of the stored facts, if there is one already."""
         self.learned = learned
         self.scorer, self.graph, self.calibration = learned.scorer, learned.graph, learned.calibration
         self.about = dict(learned.about)  # how the memory was learned
         self.forecaster = learned.forecaster  # answers about times after the last stored one
         self.intervals = learned.intervals  # predicts when facts held, of a graph of intervals
-        scorer, graph = self.scorer, self.graph
-        self.known = index_of(stored_in(graph, *graph.splits), graph.sizes)  # the facts of all splits
-        train = stored(graph, "train")
-        if "t" not in scorer.slots:
-            train = scorer.normalize(train.first if isinstance(train, Runs) else train)
-        self._stored = index_of(train, graph.sizes)
-        self._knowledge = Knowledge(scorer, graph, self.calibration, self._stored)
-        self._periods = PeriodQuestions(scorer, self.calibration, self._stored, self._knowledge)
+        self._stored = _stored_index(learned) if index is None else index
+        self._knowledge = Knowledge(self.scorer, self.graph, self.calibration, self._stored)
+        self._periods = PeriodQuestions(self.scorer, self.calibration, self._stored, self._knowledge)
+
+    @cached_property
+    def known(self) -> FactIndex:
+        """The index of the facts of all splits."""
+        return index_of(stored_in(self.graph, *self.graph.splits), self.graph.sizes)
+
+    def grown(self, delta: Delta) -> Snapshot:
+        """Return the snapshot after a change; this one stays as it is."""
+        growth = trace_growth(self.learned, delta)
+        return Snapshot(growth.learned, growth.graph.index(self._stored) if "t" in self.scorer.slots else None)
 
     def recall(
         self,
@@ -306,3 +316,11 @@ class Snapshot:
             forecaster = forecaster_at(self.forecaster, self.graph, time, include)
             calibration = self.calibration if forecaster is None else forecaster.calibration_at(time)
             yield (times == time).nonzero()[:, 0], forecaster, calibration, forecaster
+
+
+def _stored_index(learned: Learned) -> FactIndex:
+    """Return the index of the train split, of a semantic memory without times."""
+    scorer, train = learned.scorer, stored(learned.graph, "train")
+    if "t" not in scorer.slots:
+        train = scorer.normalize(train.first if isinstance(train, Runs) else train)
+    return index_of(train, learned.graph.sizes)

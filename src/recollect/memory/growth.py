@@ -1,0 +1,70 @@
+"""Grow what was learned by a change of the store: no training; only the rows that the change concerns are solved.
+
+The store is changed exactly, and history reads it: kernels, weights of popularity and those of scores stay as fitted.
+Models get rows for new ids; rows of entities that lost facts are solved again; all other weights stay bit for bit. So
+the result depends on what was learned and on the facts that are stored now, and not on the steps between.
+
+Calibration stays valid: it says how often answers *that are not stored* are true, given their score and the number of
+stored answers. It was fitted to held-out facts, which neither the store nor the models had: this is the position of any
+fact that a grown memory was not given. What is remembered leaves the predicted answers and is stored, with probability
+1; what is forgotten comes back among them. The scores of all others come from the same kernels and tables, over a store
+that is larger by a fact: more facts of a triple are evidence that the fit has seen with other triples. It drifts as the
+kind of facts drifts; a consolidation fits it anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from recollect.errors import check_process
+from recollect.graph.growing import GrownGraph, grow_graph
+from recollect.graph.runs import stored
+from recollect.history.history import History
+from recollect.memory.changes import Delta
+from recollect.memory.learning import Learned
+from recollect.memory.model_growth import grow_models
+from recollect.memory.scorer import MemoryScorer
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """What was learned, after a change, and how the store changed."""
+
+    learned: Learned
+    graph: GrownGraph
+
+
+def grow(learned: Learned, delta: Delta) -> Learned:
+    """Return what was learned with the change of a delta: see `Delta` for the order of its parts."""
+    return trace_growth(learned, delta).learned
+
+
+def trace_growth(learned: Learned, delta: Delta) -> Growth:
+    """Return what `grow` returns, with what its indexes need to be corrected rather than built anew."""
+    check_process()
+    grown = grow_graph(
+        learned.graph,
+        removed=delta.removed,
+        added=delta.added,
+        erased=delta.erased,
+        entities=delta.entities,
+        predicates=delta.predicates,
+        reach=delta.reach,
+    )
+    old = learned.scorer
+    history = None if old.history is None else _grow_history(old.history, grown)
+    cells = None if old.cells is None or history is None else old.cells.with_history(history)
+    models, trained = grow_models(old.models, learned.trained, learned.graph, grown)
+    forecaster = learned.forecaster
+    if forecaster is not None and history is not None:
+        forecaster = forecaster.with_history(history)
+    scorer = MemoryScorer(models, history, old.weights, cells)
+    return Growth(replace(learned, scorer=scorer, graph=grown.graph, forecaster=forecaster, trained=trained), grown)
+
+
+def _grow_history(history: History, grown: GrownGraph) -> History:
+    """Return the history of a grown store."""
+    facts, sizes = stored(grown.graph, "train"), grown.graph.sizes
+    if sizes["predicate"] > history.sizes["predicate"]:
+        return history.with_predicates(facts, sizes)
+    return history.changed(facts, sizes, grown.replaced) if grown.keeps_ids else history.with_facts(facts, sizes)
