@@ -27,6 +27,7 @@ def recall(
     top: opt.Top = 10,
     include: opt.Include = "all",
     why: Why = False,
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """Recall the one part that is left out of a fact. Stored answers come first, then predicted ones.
@@ -40,7 +41,7 @@ def recall(
     from recollect.memory.memory import load
 
     given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
-    answers = load(memory).recall(**given, top=top, include=include, explain=REASONS if why else 0)
+    answers = load(memory).recall(**given, top=top, include=include, explain=REASONS if why else 0, known_at=known_at)
     print_answers(answers.to_dicts(), as_json)
 
 
@@ -49,6 +50,7 @@ def when(
     subject: Annotated[str, typer.Option(help="Label of the subject.")],
     predicate: Annotated[str, typer.Option(help="Label of the predicate.")],
     object: Annotated[str, typer.Option(help="Label of the object.")],
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """List the intervals in which a fact held. Stored ones come first, then the likeliest one apart from these.
@@ -59,7 +61,7 @@ def when(
     """
     from recollect.memory.memory import load
 
-    print_answers(load(memory).when(subject, predicate, object).to_dicts(), as_json)
+    print_answers(load(memory).when(subject, predicate, object, known_at=known_at).to_dicts(), as_json)
 
 
 def know(
@@ -70,6 +72,7 @@ def know(
     as_of: opt.AsOf = None,
     top: opt.Top = 10,
     include: opt.Include = "all",
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """List what holds now, or held as of a time. Stored facts come first, then what is likely though never stored.
@@ -87,7 +90,7 @@ def know(
     with share_progress("starts and ends") as progress:
         answers = loaded.know(
             subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,
-            progress=progress.update,
+            progress=progress.update, known_at=known_at,
         )  # fmt: skip
     print_answers(answers.to_dicts(), as_json)
 
@@ -100,6 +103,7 @@ def forecast(
     horizon: Annotated[int, typer.Option(help="Number of steps after the last stored time.")] = 7,
     top: Annotated[int, typer.Option(min=1, help="Number of facts in each step.")] = 10,
     why: Why = False,
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """List the likeliest facts in each of the next steps, by what is stored.
@@ -111,7 +115,7 @@ def forecast(
     from recollect.memory.memory import load
 
     given = {"subject": subject, "predicate": predicate, "object": object}
-    found = load(memory).forecast(**given, horizon=horizon, top=top, explain=REASONS if why else 0)
+    found = load(memory).forecast(**given, horizon=horizon, top=top, explain=REASONS if why else 0, known_at=known_at)
     print_answers(found.to_dicts(), as_json)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, listing, measure, prompt, serve, show, train
+from recollect.cli import ask, changes, listing, measure, prompt, serve, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -35,6 +35,11 @@ for command in (
     ask.know,
     ask.forecast,
     ask.project,
+    changes.remember,
+    changes.forget,
+    changes.journal,
+    changes.consolidate,
+    changes.watch,
     serve.serve,
     serve.mcp,
     listing.models,
