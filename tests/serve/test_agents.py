@@ -121,7 +121,7 @@ def test_arguments_that_do_not_fit_are_explained(service):
     assert "unknown parameter 'who'" in unknown
     assert "expected int >= 1" in too_few
     assert "subject is missing" in missing
-    assert "unknown tool 'paint'; choose one of recall, know, timeline" in no_tool
+    assert "unknown tool 'paint'; choose one of recall, know, timeline, remember, forget" in no_tool
 
 
 def test_descriptions_are_short(world_memory):

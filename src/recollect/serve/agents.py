@@ -51,8 +51,6 @@ class Tool:
         hints = types.ToolAnnotations(
             read_only_hint=not self.writes,
             destructive_hint=self.name == "forget",
-            idempotent_hint=True,
-            open_world_hint=False,
         )
         return types.Tool(
             name=self.name,
@@ -88,6 +86,21 @@ TOOLS = (
         FewTimes,
         "Say when a fact held, as intervals, and how likely it was at each time.",
         Service.timeline,
+    ),
+    Tool(
+        "remember",
+        msg.Remember,
+        "Store facts, durably; stored ones are left alone. New labels and times are fine. A fact has a time, or a "
+        "start and the time before which it ends.",
+        Service.remember,
+        writes=True,
+    ),
+    Tool(
+        "forget",
+        msg.Forget,
+        "Remove stored facts with all the given parts. Try preview=true first.",
+        Service.forget,
+        writes=True,
     ),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from recollect.errors import UserError
-from recollect.memory.bundle import ABOUT, read_bundle
+from recollect.memory.bundle import read_bundle
 from recollect.memory.memory import Memory
 from recollect.serve.guard import LOOPBACK, Access
 from recollect.serve.rest import create_app
@@ -76,9 +75,7 @@ def check_settings(settings: Settings) -> Access:
 
 def load_service(folder: Path, *, read_only: bool) -> Service:
     """Return the service of a saved memory."""
-    memory = Memory.load(folder)
-    state = hashlib.sha256((folder / ABOUT).read_bytes()).hexdigest()[:16]
-    return Service(memory, state=state, read_only=read_only)
+    return Service(Memory.load(folder), read_only=read_only)
 
 
 def build_app(settings: Settings) -> ASGIApp:
