@@ -76,6 +76,7 @@ def demo(
         soft_wrap=True,
         highlight=False,
     )
+    shown.print(f"Or in a browser: recollect serve {out / 'world.memory'}", soft_wrap=True, highlight=False)
 
 
 def start_run(seed: int = 0) -> TrainingRun:

@@ -30,7 +30,7 @@ from recollect.io import datasets
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 RUNNABLE = [page for page in PAGES if page != "CONTRIBUTING.md"]  # whose commands run as they are
-SHORTER = {"--dim": "4", "--predicate-dim": "2", "--budget": "0.05"}
+SHORTER = {"--dim": "4", "--budget": "0.05"}
 
 
 def text_of(page: str) -> str:

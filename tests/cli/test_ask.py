@@ -55,6 +55,18 @@ def test_know_and_project_answer_as_of_a_time(run, trained_memory, tmp_path):
     assert "is the memory that is projected, and would be lost" in error
 
 
+def test_know_says_how_many_stored_facts_it_does_not_list(run, trained_memory):
+    words = ["know", trained_memory, "--as-of", "2005"]
+    stored = json.loads(run(*words, "--include", "stored", "--top", 1000, "--json")[1])
+    code, out, error = run(*words, "--top", 2)
+    assert code == 0
+    assert f"2 of {len(stored)} stored facts; --top {len(stored)} shows all" in error
+    assert "score" not in out
+    for all_or_json in (["--top", len(stored)], ["--top", len(stored) + 1], ["--top", 2, "--json"]):
+        assert "shows all" not in run(*words, *all_or_json)[2]
+    assert "score" in run(*words, "--top", len(stored) + 1)[1]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -130,6 +142,8 @@ COMMANDS_WITH_RUNNABLE_EXAMPLES = [
         ["ask"],
         ["evaluate"],
         ["know"],
+        ["when"],
+        ["forecast"],
         ["project"],
         ["models"],
         ["baseline"],
@@ -141,6 +155,7 @@ COMMANDS_WITH_RUNNABLE_EXAMPLES = [
 
 def test_the_examples_of_the_help_pages_run(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "events.csv").write_text("subject,predicate,object,time\na,r,b,2001-02-03\na,r,c,2001-03-04\n")
     assert run("train", "world", *SMALL, "--epochs", 1)[0] == 0
     monkeypatch.setattr(sys, "stdin", io.StringIO("help\n"))  # of `ask`
     for command in COMMANDS_WITH_RUNNABLE_EXAMPLES:
@@ -148,7 +163,7 @@ def test_the_examples_of_the_help_pages_run(run, tmp_path, monkeypatch):
         shown = re.findall(r"^  (recollect .*)$", page, flags=re.MULTILINE)
         assert shown, page
         for example in shown:
-            code, _, error = run(*shlex.split(example)[1:])
+            code, _, error = run(*shlex.split(example.split("   ")[0])[1:])
             assert code == 0, (example, error)
 
 

@@ -32,6 +32,37 @@ def test_without_options_a_small_file_is_learned_whole_by_history(run, facts_csv
     assert (memory.models, dict(memory.graph.counts)) == ((), {"train": summary["facts"]})
 
 
+def test_intervals_are_counted_as_intervals_and_the_next_command_is_named(run, tmp_path):
+    table, out = tmp_path / "terms.csv", tmp_path / "my terms.memory"
+    table.write_text("who,office,since,until\nAnn,mayor,2001,2009\nBob,mayor,2010,2019\nBob,,2020,2021\n")
+    words = ["train", table, "--columns", "subject=who,object=office", "--out", out]
+    code, shown, error = run(*words, "--inclusive-end", "--allow-empty")
+    assert code == 0, error
+    assert f"{out}: history of 3 intervals, " in shown
+    assert shown.endswith(f"next: recollect ask {shlex.quote(str(out))}\n")
+    assert error.splitlines()[-1].startswith("chosen: history: 3 intervals of ")
+    graph = load(out).graph
+    assert "" in graph.entities.labels
+    assert graph.times.labels[-1] == "2021"
+    assert json.loads(run(*words, "--force", "--json")[1])["intervals"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "weights are stored; history"), (SMALL, "weights multiply the loss of facts in training; ")],
+)
+def test_what_weights_do_is_said(run, facts_csv, tmp_path, words, said):
+    lines = facts_csv.read_text().splitlines()
+    table = tmp_path / "weighted.csv"
+    table.write_text("\n".join([f"{lines[0]},count", *(f"{line},2" for line in lines[1:])]) + "\n")
+    out = ["--out", tmp_path / "m", "--force"]
+    code, _, error = run("train", table, "--columns", "weight=count", *words, *out)
+    assert (code, said in error) == (0, True), error
+    code, _, error = run("train", table, *words, *out)
+    assert "columns not used: 'count'; --columns weight=count weights facts by it in training" in error
+    assert said not in error
+
+
 def test_a_named_model_is_trained_on_all_facts_after_its_epochs_were_chosen(run, facts_csv, tmp_path):
     code, out, error = run("train", facts_csv, *SMALL, "--out", tmp_path / "m", "--json")
     assert code == 0, error
@@ -83,12 +114,14 @@ def test_settings_reach_the_recipe_and_the_options_the_model(run, facts_csv, tmp
         "tucker",
         "--dim",
         4,
-        "--predicate-dim",
-        3,
+        "--set",
+        "predicate_dim=3",
         "--set",
         "time_dim=2",
-        "--no-reciprocal",
-        "--static",
+        "--set",
+        "reciprocal=false",
+        "--set",
+        "static=true",
     ]
     words += ["--set", "time_levels=1,4", "--epochs", 1, "--set", "label-smoothing=0.2", "--set", "predict=s=1,o=0.5"]
     code, _, error = run("train", facts_csv, *words, "--set", "dtype=float64", "--out", tmp_path / "m")
@@ -104,9 +137,13 @@ def test_settings_reach_the_recipe_and_the_options_the_model(run, facts_csv, tmp
 def test_every_setting_of_a_recipe_is_shown_and_can_be_set(run):
     shown = json.loads(run("recipes", "show", "modern", "--model", "cont", "--json")[1])
     assert [row["setting"] for row in shown] == [field.name for field in fields(Recipe)] + [
-        "dtype",
+        "form",
+        "static",
+        "reciprocal",
+        "predicate_dim",
         "time_dim",
         "time_levels",
+        "dtype",
     ]
     assert None not in [row["value"] for row in shown]
     assert {row["recipe"] for row in json.loads(run("recipes", "list", "--json")[1])} == {"paper", "modern"}
@@ -158,9 +195,11 @@ BAD_OPTIONS = [
     ("--model magic", "unknown model 'magic'; choose one of distmult, hole"),
     ("--model tucker --dim 3000", "(1,620,00"),
     ("--model rescal --dim 4", "Rescal has no episodic form; it has semantic"),
-    ("--form both", "unknown form 'both'; choose one of episodic, semantic"),
+    ("--set form=both", "unknown form 'both'; choose one of episodic, semantic"),
     ("--model complex --dim 0", "a dim is a whole number from 1"),
     ("--model complex --dim 4 --set time_dim=3", "ComplEx needs one dim"),
+    ("--set static=maybe", "static must be true, false or auto; got 'maybe'"),
+    ("--set predicate_dim=few", "predicate_dim must be a whole number from 1; got 'few'"),
     ("--set time_levels=1,week", "whole numbers from 0"),
     ("--recipe cake", "unknown recipe 'cake'; choose one of paper, modern, or give a .json file"),
     ("--set dropout", "cannot read --set 'dropout'; write name=value, like epochs=20"),
@@ -206,7 +245,9 @@ def test_bad_options_in_one_sentence(run, facts_csv, tmp_path, options, message)
     assert files_below(tmp_path) == []
 
 
-@pytest.mark.parametrize("options", ["--reciprocal --set loss=logistic", "--reciprocal --set predict=t"])
+@pytest.mark.parametrize(
+    "options", ["--set reciprocal=true --set loss=logistic", "--set reciprocal=true --set predict=t"]
+)
 def test_inverse_predicates_need_one_vs_all_of_subjects_and_objects(run, facts_csv, tmp_path, options):
     code, _, error = run("train", facts_csv, "--out", tmp_path / "m", "--model", "distmult", *options.split())
     assert code == 2
@@ -249,7 +290,7 @@ def test_a_dataset_takes_a_split_but_no_reading_options(run, tmp_path):
 def test_triples_without_time_are_read_by_grain_none(run, tmp_path):
     rows = [f"a{i % 9}\tr{i % 2}\ta{i * i % 8}" for i in range(60)]
     (tmp_path / "triples.tsv").write_text("\n".join(rows) + "\n")
-    words = ["--grain", "none", "--form", "semantic", "--model", "rescal", "--dim", 3, "--epochs", 1]
+    words = ["--grain", "none", "--set", "form=semantic", "--model", "rescal", "--dim", 3, "--epochs", 1]
     code, _, error = run("train", tmp_path / "triples.tsv", *words, "--out", tmp_path / "m")
     assert code == 0, error
     assert len(load(tmp_path / "m").graph.times) == 1

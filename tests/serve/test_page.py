@@ -261,6 +261,19 @@ def test_changes_lists_what_began_and_what_ended(open_page, service, fact):
     assert ended.locator(".fact").all_inner_texts() == fact_texts(found.ended)
 
 
+# --- about ---
+
+
+def test_about_plots_the_reliability_of_each_part(open_page, service):
+    page = open_page("?view=about")
+    reliability = service.reliability()
+    for word, slot in zip(("Who", "What", "Whom", "When"), reliability.slots, strict=True):
+        page.get_by_role("button", name=word, exact=True).click()
+        assert page.locator(".plot circle").count() == len(slot.bins)
+        counts = [text.split("\t")[-1].replace(",", "") for text in texts(page, ".measured tbody tr")]
+        assert [int(count) for count in counts] == [each.candidates for each in slot.bins]
+
+
 # --- every view ---
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
 REASONS = 3  # stored facts that --why names for each answer
-Why = Annotated[bool, typer.Option("--why", help="Name the stored facts that speak for predicted answers.")]
+Why = Annotated[bool, typer.Option("--why", help="Name the facts that speak for predicted answers.")]
 
 
 def recall(
@@ -30,12 +31,12 @@ def recall(
     known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Recall the one part that is left out of a fact. Stored answers come first, then predicted ones.
+    """Recall the one part of a fact that is left out. Stored answers come first.
 
     \b
-    recollect recall world.memory --predicate Visits --object Reathland --time 2004
-    recollect recall world.memory --subject Reathland --predicate Sanctions --time 2004
-    recollect recall world.memory --predicate Visits --object Reathland --time 2004-05 --why
+    recollect recall world.memory --predicate Visits --object Drinia --time 2004
+    recollect recall world.memory --subject Drinia --predicate Visits --time 2004
+    recollect recall world.memory --subject Drinia --object Felmark --time 2004
     Next: recollect know world.memory
     """
     from recollect.memory.memory import load
@@ -53,10 +54,10 @@ def when(
     known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
-    """List the intervals in which a fact held. Stored ones come first, then the likeliest one apart from these.
+    """List the intervals in which a fact held. The likeliest other one comes last.
 
     \b
-    recollect when world.memory --subject Reathland --predicate Sanctions --object Felmark
+    recollect when world.memory --subject Drinia --predicate Visits --object Volia
     Next: recollect ask world.memory
     """
     from recollect.memory.memory import load
@@ -75,7 +76,7 @@ def know(
     known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
-    """List what holds now, or held as of a time. Stored facts come first, then what is likely though never stored.
+    """List what holds now, or held as of a time. Stored facts come before likely ones.
 
     \b
     recollect know world.memory --predicate "President of" --as-of 2004-05
@@ -87,12 +88,15 @@ def know(
 
     loaded = load(memory)
     say_period_end(loaded, as_of)
+    given: dict[str, Any] = {"subject": subject, "predicate": predicate, "object": object, "as_of": as_of}
+    given["known_at"] = known_at
     with share_progress("starts and ends") as progress:
-        answers = loaded.know(
-            subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,
-            progress=progress.update, known_at=known_at,
-        )  # fmt: skip
+        answers = loaded.know(**given, top=top, include=include, progress=progress.update)
     print_answers(answers.to_dicts(), as_json)
+    if not as_json and answers.height == top and (answers["status"] == "stored").all():
+        count = loaded.know(**given, top=sys.maxsize, include="stored").height
+        if count > top:
+            print_line(f"{top:,} of {count:,} stored facts; --top {count} shows all", err=True)
 
 
 def forecast(
@@ -100,15 +104,17 @@ def forecast(
     subject: opt.Subject = None,
     predicate: opt.Predicate = None,
     object: opt.Object = None,
-    horizon: Annotated[int, typer.Option(help="Number of steps after the last stored time.")] = 7,
+    horizon: Annotated[int, typer.Option(help="Steps after the last stored time.")] = 7,
     top: Annotated[int, typer.Option(min=1, help="Number of facts in each step.")] = 10,
     why: Why = False,
     known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
-    """List the likeliest facts in each of the next steps, by what is stored.
+    """List the likeliest facts of each of the next steps.
 
     \b
+    recollect forecast world.memory
+    recollect forecast world.memory --subject Reathland --why
     recollect forecast world.memory --predicate "President of" --horizon 3 --top 5
     Next: recollect evaluate world.memory
     """
@@ -126,10 +132,12 @@ def project(
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Save what holds as of a time as a semantic memory. Recall, know and evaluate read it like any other.
+    """Save what holds as of a time as a semantic memory. It is read like any other.
 
     \b
+    recollect project world.memory --out now.memory
     recollect project world.memory --as-of 2004-05 --out then.memory
+    recollect project world.memory --as-of 2004 --out then.memory --force
     Next: recollect show then.memory
     """
     from recollect.memory.memory import load
@@ -150,11 +158,12 @@ def project(
 
 
 def print_answers(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print the answers of a memory; a table rounds scores and probabilities."""
+    """Print the answers of a memory; a table rounds scores and probabilities, and has no column of no scores."""
     if not as_json:
+        scored = any(row.get("score") is not None for row in rows)
         rows = [
-            row
-            | ({"score": "" if row["score"] is None else f"{row['score']:.3f}"} if "score" in row else {})
+            {name: value for name, value in row.items() if name != "score" or scored}
+            | ({"score": "" if row["score"] is None else f"{row['score']:.3f}"} if scored else {})
             | {"probability": f"{row['probability']:.3f}"}
             | ({"model_share": _percent(row["model_share"])} if "model_share" in row else {})
             | ({"why": _reasons(row["why"])} if "why" in row else {})

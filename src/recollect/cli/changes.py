@@ -37,11 +37,11 @@ def remember(
     inclusive_end: opt.InclusiveEnd = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Store new facts, durably and without training. Every process that has the memory open answers with them.
+    """Store new facts, without training. All open memories answer with them.
 
     \b
     recollect remember world.memory new.csv
-    recollect remember world.memory --subject Iran --predicate Visits --object Oman --time 2006
+    recollect remember DIR --subject Iran --predicate Visits --object Oman --time 2006
     Next: recollect journal world.memory
     """
     from recollect.memory.memory import load
@@ -72,7 +72,7 @@ def forget(
     """Remove stored facts. Parts that are left out match everything.
 
     \b
-    recollect forget world.memory --subject Iran --predicate Visits --object Oman --time 2006
+    recollect forget DIR --subject Iran --predicate Visits --object Oman --time 2006
     recollect forget world.memory --subject Reathland --time 2004 --yes
     recollect forget world.memory --entity "Bran Nethova" --yes
     Next: recollect journal world.memory
@@ -107,7 +107,7 @@ def journal(
     until: Annotated[str | None, typer.Option(metavar="MOMENT", help="Until this date or moment, in UTC.")] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """List what was remembered and forgotten, and when, in UTC. The moments are what --known-at takes.
+    """List what was remembered and forgotten, and when (UTC).
 
     \b
     recollect journal world.memory
@@ -124,9 +124,9 @@ def journal(
 
 
 def consolidate(memory: opt.MemoryDir, as_json: opt.Json = False) -> None:
-    """Train on all that is stored now and replace the memory in one step. It answers and changes meanwhile.
+    """Train again on all that is stored, from the present weights.
 
-    Training starts from the weights that there are. What was erased leaves no trace in the files.
+    The memory answers and changes meanwhile; what was erased leaves no trace in the files.
 
     \b
     recollect consolidate world.memory
@@ -162,9 +162,9 @@ def watch(
     inclusive_end: opt.InclusiveEnd = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Remember every new file of a folder, each exactly once, until Ctrl-C. Start it again to go on.
+    """Remember every new file of a folder, each once, until Ctrl-C.
 
-    Files are taken in the order of their names when they no longer grow; hidden and temporary ones are left alone.
+    Files are taken by name when they no longer grow; hidden and temporary ones are left alone.
 
     \b
     recollect watch world.memory events/

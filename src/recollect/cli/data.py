@@ -25,12 +25,20 @@ if TYPE_CHECKING:
     from recollect.io.datasets.registry import Dataset
     from recollect.io.events import EventRecipe
 
-app = typer.Typer(help="Named datasets, files of facts, raw events.", no_args_is_help=True, rich_markup_mode=None)
+HELP = """Files of facts, named datasets, raw events.
+
+\b
+recollect data show events.csv          what a file has, before it is learned
+recollect data list                     datasets by name
+recollect data export events.csv --out events.graph
+Next: recollect train events.csv
+"""
+app = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
 def data_list(as_json: opt.Json = False) -> None:
-    """List the named datasets with their sizes, and whether their files are here.
+    """List the named datasets and their sizes.
 
     Every one has the views NAME/rare, NAME/starts, NAME/ends and NAME/current.
 
@@ -67,12 +75,12 @@ def data_show(
     figure: Annotated[Path | None, typer.Option(help="Save a figure here (.png, .svg, .pdf).")] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Show what a graph holds: counts, facts over time, the busiest labels, how long facts last.
+    """Show what a graph holds: counts, busiest labels, facts over time.
 
     \b
-    recollect data show world
-    recollect data show world/starts
-    recollect data show world --figure world.png
+    recollect data show events.csv
+    recollect data show events.csv --grain month
+    recollect data show world/starts --figure world.png
     Next: recollect train world
     """
     from recollect.cli.description import print_description
@@ -95,14 +103,16 @@ def data_show(
 def data_fetch(
     names: Annotated[list[str], typer.Argument(help="Datasets.")],
     unverified: Annotated[
-        bool, typer.Option("--unverified", help="Download files without a known checksum too; their rows are counted.")
+        bool, typer.Option("--unverified", help="Download files without a known checksum too.")
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Download the files of datasets into the cache, unless they are there; an interrupted download continues.
+    """Download datasets; an interrupted download continues.
 
     \b
+    recollect data fetch icews14
     recollect data fetch icews14 wikidata12k
+    recollect data fetch gdelt500 --unverified
     Next: recollect train icews14
     """
     from recollect.io.datasets import find_dataset
@@ -117,25 +127,25 @@ def data_fetch(
 
 @app.command("build")
 def data_build(
-    sources: Annotated[list[str], typer.Argument(help="Event files, folders or patterns; plain, .gz or .zip.")],
+    sources: Annotated[list[str], typer.Argument(help="Event files, folders, patterns.")],
     out: Annotated[Path, typer.Option(help="Folder of the graph.")],
     actors: Annotated[str, typer.Option(help="name, country or sector.")] = "country",
-    predicates: Annotated[str, typer.Option(help="code (CAMEO), name, or root (its first two digits).")] = "root",
-    grain: Annotated[str, typer.Option(help="Time grain: year, month, week or day.")] = "day",
+    predicates: Annotated[str, typer.Option(help="code (CAMEO), name, or root.")] = "root",
+    grain: Annotated[str, typer.Option(help="year, month, week, day.")] = "day",
     since: Annotated[str | None, typer.Option(help="First date, like 2018-10-04 or 2018.")] = None,
     until: Annotated[str | None, typer.Option(help="Last date, included.")] = None,
-    entities: Annotated[int | None, typer.Option(help="Keep this many entities, the most frequent ones.")] = None,
-    self_loops: Annotated[bool, typer.Option(help="Keep events between an actor and itself.")] = True,
-    counts: Annotated[
-        bool, typer.Option("--counts/--presence", help="Weight of a fact: its number of events, or 1.")
-    ] = False,
+    entities: Annotated[int | None, typer.Option(help="Keep the most frequent entities.")] = None,
+    self_loops: Annotated[bool, typer.Option(help="Keep events of an actor with itself.")] = True,
+    counts: Annotated[bool, typer.Option("--counts/--presence", help="Weight of a fact: events, or 1.")] = False,
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Build a graph from raw ICEWS or GDELT event files and report the rows kept, merged and dropped by reason.
+    """Build a graph from raw ICEWS or GDELT events.
 
     \b
-    recollect data build 'events/*.export.CSV.zip' --grain month --out gdelt.graph
+    recollect data build events.tab --out icews.graph
+    recollect data build 'events/*.CSV.zip' --grain month --out gdelt.graph
+    recollect data build events.tab --entities 500 --since 2018 --out big.graph
     Next: recollect train gdelt.graph
     """
     from recollect.io.events import EventRecipe
@@ -200,10 +210,8 @@ def build_graph(sources: list[str], recipe: EventRecipe, out: Path, force: bool)
 def data_export(
     data: opt.Data,
     out: Annotated[Path, typer.Option(help="Folder of the export.")],
-    format: Annotated[str, typer.Option(help="`recollect data formats` lists the formats.")] = "parquet",
-    entities: Annotated[
-        int | None, typer.Option(help="Keep the facts among this many entities, the most frequent ones.")
-    ] = None,
+    format: Annotated[str, typer.Option(help="See recollect data formats.")] = "parquet",
+    entities: Annotated[int | None, typer.Option(help="Keep the most frequent entities.")] = None,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     dates: opt.Dates = None,
@@ -212,7 +220,7 @@ def data_export(
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Write a graph for other tools; `recollect train` and `recollect data show` read it back.
+    """Write a graph for other tools; all commands read it back.
 
     \b
     recollect data export world --out world.graph
@@ -239,7 +247,7 @@ def data_export(
 
 @app.command("formats")
 def data_formats(as_json: opt.Json = False) -> None:
-    """List the formats of `recollect data export`, and whether they keep the values and weights of facts.
+    """List the formats of export, and if they keep weights.
 
     \b
     recollect data formats

@@ -9,10 +9,17 @@ import typer
 
 from recollect.cli import options as opt
 from recollect.cli.rendering import print_rows
+from recollect.cli.settings import MODEL_SETTINGS
 
-recipes_app = typer.Typer(
-    help="How models are trained: named recipes and their settings.", no_args_is_help=True, rich_markup_mode=None
-)
+RECIPES_HELP = """How models are trained: named recipes and their settings.
+
+\b
+recollect recipes list
+recollect recipes show modern
+recollect recipes show modern --model cont
+Next: recollect train events.csv --set dropout=0.1
+"""
+recipes_app = typer.Typer(help=RECIPES_HELP, no_args_is_help=True, rich_markup_mode=None)
 
 
 def models(as_json: opt.Json = False) -> None:
@@ -38,7 +45,7 @@ def models(as_json: opt.Json = False) -> None:
 
 @recipes_app.command("list")
 def recipes_list(as_json: opt.Json = False) -> None:
-    """List the recipes with their loss, optimizer and number of epochs.
+    """List the recipes with loss, optimizer and epochs.
 
     \b
     recollect recipes list
@@ -56,14 +63,14 @@ def recipes_list(as_json: opt.Json = False) -> None:
 @recipes_app.command("show")
 def recipes_show(
     name: Annotated[str, typer.Argument(help="A recipe, or a .json file that a search wrote.")] = "modern",
-    model: Annotated[
-        str | None, typer.Option(help="Show the values for this model; by default those it decides are left open.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Show the values for this model; else some are open.")] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """List every setting that `recollect train --set NAME=VALUE` takes, with its value in a recipe.
+    """List the settings that `train --set` takes, with values.
 
     \b
+    recollect recipes show
+    recollect recipes show paper
     recollect recipes show modern --model cont
     Next: recollect train world --set dropout=0.1
     """
@@ -76,7 +83,7 @@ def recipes_show(
     rows = [
         _setting(field.name, getattr(recipe, field.name), field.metadata.get("help", "")) for field in fields(Recipe)
     ]
-    rows += [_setting(setting, default, text) for setting, (default, text) in opt.MODEL_SETTINGS.items()]
+    rows += [_setting(setting, default, text) for setting, (default, text) in MODEL_SETTINGS.items()]
     if not as_json:
         rows = [row | {"value": as_text(row["value"])} for row in rows]
     print_rows(rows, as_json)

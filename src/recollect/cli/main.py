@@ -25,16 +25,15 @@ app = typer.Typer(
 )
 for command in (
     train.train,
-    train.search,
-    show.show,
     prompt.ask,
+    ask.recall,
+    ask.know,
+    ask.when,
+    ask.forecast,
+    show.show,
+    ask.project,
     measure.evaluate,
     measure.baseline,
-    ask.recall,
-    ask.when,
-    ask.know,
-    ask.forecast,
-    ask.project,
     changes.remember,
     changes.forget,
     changes.journal,
@@ -42,6 +41,7 @@ for command in (
     changes.watch,
     serve.serve,
     serve.mcp,
+    train.search,
     listing.models,
 ):
     app.command()(command)
@@ -62,16 +62,14 @@ def program(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=print_version)
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(metavar="N", help="Threads of a command, before its name; by default one per core.")
+        int | None, typer.Option(metavar="N", help="Threads, before the command; by default one per core.")
     ] = None,
 ) -> None:
-    """Memory for knowledge graphs that change: learn facts, recall any part of them.
+    """Memory for knowledge graphs that change: learn facts, recall any of them.
 
     \b
-    recollect data show events.csv                what a file of facts has
-    recollect train events.csv                    learn it: writes events.memory
+    recollect train events.csv                    learn a file: writes events.memory
     recollect ask events.memory                   ask it
-    Next: recollect train --help
     """
     use_threads(threads)
 

@@ -21,15 +21,13 @@ EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
 def evaluate(
     memory: opt.MemoryDir,
     split: EvaluatedSplit = "test",
-    slots: Annotated[
-        str | None, typer.Option(help="Some of s, p, o, t, like `so`; by default all that the model has.")
-    ] = None,
+    slots: Annotated[str | None, typer.Option(help="Some of s, p, o, t, like `so`; by default all.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Save a reliability diagram here (.png, .svg, .pdf).")] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Rank the facts of a split among all candidates of every slot, filtered and raw; measure the probabilities.
+    """Rank withheld facts, and measure the probabilities.
 
-    Where the split is later than all stored facts, each fact is asked for with everything before its time stored.
+    Later facts than the stored ones are asked for with all before them stored.
 
     \b
     recollect evaluate world.memory
@@ -65,9 +63,11 @@ def baseline(
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     dates: opt.Dates = None,
+    inclusive_end: opt.InclusiveEnd = False,
+    allow_empty: opt.AllowEmpty = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Rank without a model. The most frequent answer, the most frequent one near in time, and history.
+    """Rank without a model: by counting, and by history.
 
     \b
     recollect baseline world
@@ -84,7 +84,7 @@ def baseline(
     from recollect.graph.seeds import seeded
     from recollect.history.history import History
 
-    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), None)
+    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates, inclusive_end, allow_empty), None)
     graph.check_split(split)
     facts = sampled(graph, split, seeded(0)).true()
     known = index_of(stored_in(graph, *graph.filter_splits(split)), graph.sizes)

@@ -41,12 +41,12 @@ def ask(
     top: opt.Top = 10,
     as_json: opt.Json = False,
 ) -> None:
-    """Ask question after question at a prompt. Tab completes labels, `help` shows how to ask.
-
-    Lines from a pipe are answered too.
+    """Ask question after question at a prompt. Tab completes, `help` explains.
 
     \b
     recollect ask world.memory
+    recollect ask world.memory --top 3
+    recollect ask world.memory --json     answers lines of standard input
     Next: recollect show world.memory
     """
     from recollect.memory.memory import load

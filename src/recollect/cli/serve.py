@@ -33,6 +33,7 @@ def serve(
 
     \b
     recollect serve world.memory
+    recollect serve world.memory --read-only
     recollect serve world.memory --host 0.0.0.0 --token-file token.txt --workers 2
     Next: open http://127.0.0.1:8000
     """

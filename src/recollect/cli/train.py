@@ -18,6 +18,7 @@ from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.checkpoints import check_out, checkpoint_of, remove_checkpoints, stored_configs
 from recollect.cli.measure import metrics_table
 from recollect.cli.rendering import check_place, console, print_json, print_line, share_progress
+from recollect.cli.settings import choose_recipe, config_words
 from recollect.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,33 +36,31 @@ LEAKING_LENGTH = 1.5  # mean length of runs, in times, from which a random split
 
 def train(
     data: opt.Data,
-    out: Annotated[Path | None, typer.Option(help="Folder of the memory; by default NAME.memory.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the memory: NAME.memory.")] = None,
     model: opt.Model = "auto",
     dim: opt.Dim = None,
-    predicate_dim: opt.PredicateDim = None,
-    form: opt.Form = "episodic",
-    static: opt.Static = None,
-    reciprocal: opt.Reciprocal = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
     split: opt.Split = None,
-    evaluate: Annotated[bool, typer.Option("--evaluate", help="Withhold facts and print how they are ranked.")] = False,
+    evaluate: Annotated[bool, typer.Option("--evaluate", help="Withhold facts and rank them.")] = False,
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     dates: opt.Dates = None,
+    inclusive_end: opt.InclusiveEnd = False,
+    allow_empty: opt.AllowEmpty = False,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Learn a graph and save the memory. After Ctrl-C, the same command with --resume continues the run.
+    """Learn a graph and save the memory.
 
     \b
-    recollect train events.csv                      learns all facts; writes events.memory
-    recollect train events.csv --evaluate           withholds some and measures on them
-    recollect train events.csv --resume             after Ctrl-C
+    recollect train events.csv              learns all facts; writes events.memory
+    recollect train events.csv --evaluate   withholds some and measures on them
+    recollect train events.csv --resume     continues after Ctrl-C
     Next: recollect ask events.memory
     """
     from recollect.io.atomic import locked
@@ -73,18 +72,17 @@ def train(
     check_place(out)
     with locked(out, wait=0):
         partial = check_out(out, resume, force)
-        chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
+        chosen, of_model = choose_recipe(recipe, settings, epochs)
         evaluate = evaluate or split in ("random", "time")
-        graph = split_for_use(opt.load_graph(data, columns, grain, dates), split, evaluate, seed)
-        options: dict[str, Any] = {
-            "model": model, "dim": dim, "predicate_dim": predicate_dim, "form": form, "static": static,
-            "reciprocal": reciprocal, **of_model,
-        }  # fmt: skip
+        graph = opt.load_graph(data, columns, grain, dates, inclusive_end, allow_empty)
+        graph = split_for_use(graph, split, evaluate, seed)
+        options = {"model": model, "dim": dim, **of_model}
         resume = resume and partial.exists()
         stored = stored_configs(partial) if resume else []
         learning = Learning(graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, **options)
         if learning.reason:
             print_line(f"chosen: {learning.reason}", err=True)
+        say_weights(graph, bool(learning.configs))
         if force:
             remove_checkpoints(partial)
         start = time.monotonic()
@@ -124,6 +122,16 @@ def split_for_use(graph: EpisodicGraph, split: str | None, evaluate: bool, seed:
     return opt.split_graph(graph, split or "random", seed)
 
 
+def say_weights(graph: EpisodicGraph, has_model: bool) -> None:
+    """Print what the weights of facts do, if they have some."""
+    from recollect.graph.runs import split_runs
+
+    if split_runs(graph)["train"].first.weight is None:
+        return
+    effect = "multiply the loss of facts in training" if has_model else "are stored"
+    print_line(f"weights {effect}; history and stored answers do not use them", err=True)
+
+
 @contextmanager
 def show_history() -> Iterator[Callable[[float], None]]:
     """Show a bar while the history of a graph is fitted."""
@@ -139,7 +147,7 @@ def train_runs(learning: Learning, partial: Path, resume: bool) -> None:
             run.load_checkpoint_(path)
         run_to_end(run, path)
     if learning.note:
-        print_line(f"chosen: {learning.note}", err=True)
+        print_line(f"found: {learning.note}", err=True)
 
 
 def default_out(data: str) -> Path:
@@ -168,6 +176,8 @@ def choose_config(graph: EpisodicGraph, recipe: Recipe, options: Mapping[str, An
 
 def summary(memory: Memory, out: Path, reason: str, seconds: float) -> dict[str, Any]:
     """Return what --json prints of a finished run: of a sum, the list `models` has what a single model has here."""
+    from recollect.graph.runs import has_runs, split_runs
+
     models = [
         {
             "config": model.config.to_dict(),
@@ -179,23 +189,29 @@ def summary(memory: Memory, out: Path, reason: str, seconds: float) -> dict[str,
         }
         for model, about in zip(memory.models, memory.about.get("runs", [memory.about]), strict=False)
     ]
-    shown = {"out": str(out), "facts": memory.graph.counts["train"], "chosen": reason, "seconds": round(seconds, 1)}
+    shown = {
+        "out": str(out),
+        "facts": memory.graph.counts["train"],
+        "intervals": len(split_runs(memory.graph)["train"]) if has_runs(memory.graph) else None,
+        "chosen": reason,
+        "seconds": round(seconds, 1),
+    }
     if len(models) == 1:
         return shown | models[0]
     return shown | ({"models": models} if models else {"config": {"model": "history"}})
 
 
 def print_summary(about: dict[str, Any]) -> None:
+    """Print what was learned, and the next command."""
     models = about.get("models", [about] if "epochs" in about else [])
-    if not models:
-        print_line(f"{about['out']}: history of {about['facts']:,} facts, {about['seconds']} s")
-        return
-    words = []
+    count = f"{about['facts']:,} facts" if about["intervals"] is None else f"{about['intervals']:,} intervals"
+    words = [] if models else [f"history of {count}, {about['seconds']} s"]
     for each in models:
         name = f"{each['config']['model']}: " if len(models) > 1 else ""
         quality = "" if each["valid_mrr"] is None else f", validation MRR {each['valid_mrr']:.3f}"
         words.append(f"{name}best of {each['epochs']} epochs was {each['best_epoch']}{quality}")
     print_line(f"{about['out']}: {'; '.join(words)}")
+    print_line(f"next: {shlex.join(['recollect', 'ask', about['out']])}")
 
 
 def run_to_end(run: TrainingRun, partial: Path) -> None:
@@ -268,14 +284,10 @@ def search(
     budget: Annotated[float, typer.Option(help="Minutes.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the study, continued if there is one; by default the name of DATA with .search."),
+        typer.Option(help="Folder of the study, new or old: NAME.search."),
     ] = None,
     model: opt.Model = "auto",
     dim: opt.Dim = None,
-    predicate_dim: opt.PredicateDim = None,
-    form: opt.Form = "episodic",
-    static: opt.Static = None,
-    reciprocal: opt.Reciprocal = None,
     recipe: opt.RecipeName = "modern",
     settings: opt.Settings = None,
     epochs: opt.Epochs = None,
@@ -283,13 +295,17 @@ def search(
     columns: opt.Columns = None,
     grain: opt.Grain = None,
     dates: opt.Dates = None,
+    inclusive_end: opt.InclusiveEnd = False,
+    allow_empty: opt.AllowEmpty = False,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
     """Search the settings of a recipe on the validation split. Test facts are never read; Ctrl-C keeps the study.
 
     \b
+    recollect search world --budget 30
     recollect search world --model distmult --dim 8 --epochs 2 --budget 0.2
+    recollect search events.csv --split time --budget 60
     Next: the recollect train that it prints
     """
     from recollect.io.plots import figure_class
@@ -300,13 +316,10 @@ def search(
     check_place(out)
     find_optuna()
     figure_class()
-    chosen, of_model = opt.choose_recipe(recipe, settings, epochs)
-    graph = opt.split_graph(opt.load_graph(data, columns, grain, dates), split, seed)
-    options = {
-        "model": model, "dim": dim, "predicate_dim": predicate_dim, "form": form, "static": static,
-        "reciprocal": reciprocal, **of_model,
-    }  # fmt: skip
-    config = choose_config(graph, chosen, options)
+    chosen, of_model = choose_recipe(recipe, settings, epochs)
+    graph = opt.load_graph(data, columns, grain, dates, inclusive_end, allow_empty)
+    graph = opt.split_graph(graph, split, seed)
+    config = choose_config(graph, chosen, {"model": model, "dim": dim, **of_model})
     study = Search(graph, config, chosen, out, seed)
     with share_progress("") as progress:
         found = study.run(budget, progress.describe)
@@ -317,21 +330,8 @@ def search(
     reading: dict[str, Any] = {"split": split, "columns": columns, "grain": grain, "dates": dates, "seed": seed or None}
     reading |= {"recipe": out / FOUND}
     words = [word for name, value in reading.items() if value is not None for word in (f"--{name}", str(value))]
+    words += ["--inclusive-end"] * inclusive_end + ["--allow-empty"] * allow_empty
     print_line(f"learn with it: {shlex.join(['recollect', 'train', data, *config_words(config), *words])}")
-
-
-def config_words(config: ModelConfig) -> list[str]:
-    """Return the options of `train` that give this config."""
-    words = ["--model", config.model, "--dim", str(config.dim)]
-    if config.predicate_dim not in (None, config.dim):
-        words += ["--predicate-dim", str(config.predicate_dim)]
-    if config.time_dim not in (None, config.dim):
-        words += ["--set", f"time_dim={config.time_dim}"]
-    words += ["--form", config.form] if config.form != "episodic" else []
-    words += ["--static" if config.static else "--no-static"]
-    words += ["--reciprocal" if config.reciprocal else "--no-reciprocal"]
-    words += ["--set", f"time_levels={','.join(map(str, config.time_levels))}"]
-    return words + (["--set", f"dtype={config.dtype}"] if config.dtype != "float32" else [])
 
 
 def print_trials(found: dict[str, Any]) -> None:

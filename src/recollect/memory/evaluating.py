@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from recollect.engine import one_thread
 from recollect.errors import UserError
 from recollect.evaluation.calibration import Calibration
@@ -34,19 +36,42 @@ def evaluate_memory(
     with one_thread():
         known = _around(known, facts, slots)
         metrics = evaluate(scorer.ranked, facts, known=known, slots=slots)
-        reliability = reliability_report(
-            scorer,
-            scorer.normalize(facts),
-            calibration,
-            known=scorer.normalize_index(known),
-            slots=slots,
-            generator=seeded(0),
-            stored=stored if calibration.among_predicted else None,
-        )
+        reliability = _reliability(scorer, calibration, facts, known=known, stored=stored, slots=slots)
         found = {}
         if intervals is not None and "t" in slots:
             found = evaluate_intervals(intervals, scorer, graph, stored, split)
     return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability, INTERPOLATION, found)
+
+
+def memory_reliability(
+    scorer: MemoryScorer,
+    calibration: Calibration,
+    graph: EpisodicGraph,
+    *,
+    known: FactIndex,
+    stored: FactIndex,
+    split: str,
+    slots: str,
+) -> dict[str, dict[str, Any]]:
+    """Return, by slot, how reliable probabilities are on a sample of the facts of a split, without ranking them."""
+    facts = _facts(graph, split)
+    with one_thread():
+        known = _around(known, facts, slots)
+        return _reliability(scorer, calibration, facts, known=known, stored=stored, slots=slots)
+
+
+def _reliability(
+    scorer: MemoryScorer, calibration: Calibration, facts: Facts, *, known: FactIndex, stored: FactIndex, slots: str
+) -> dict[str, dict[str, Any]]:
+    return reliability_report(
+        scorer,
+        scorer.normalize(facts),
+        calibration,
+        known=scorer.normalize_index(known),
+        slots=slots,
+        generator=seeded(0),
+        stored=stored if calibration.among_predicted else None,
+    )
 
 
 def is_forecast(forecaster: Forecaster | None, graph: EpisodicGraph, split: str) -> bool:

@@ -33,7 +33,7 @@ from recollect.memory.answers import (
     own_answers,
 )
 from recollect.memory.changes import Delta
-from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast
+from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast, memory_reliability
 from recollect.memory.explanations import explanations, model_shares, with_explanations
 from recollect.memory.forecast_table import forecast_table
 from recollect.memory.forecasts import Forecaster
@@ -226,6 +226,16 @@ class Snapshot:
         return evaluate_memory(
             self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
             slots=checked or self.scorer.slots, intervals=self.intervals,
+        )  # fmt: skip
+
+    def reliability(self, split: str = "test") -> dict[str, dict[str, Any]]:
+        """Return, by slot, how reliable probabilities are; empty if the split has no facts between stored times."""
+        is_empty = not self.graph.counts.get(split)
+        if is_empty or (self.forecaster is not None and is_forecast(self.forecaster, self.graph, split)):
+            return {}
+        return memory_reliability(
+            self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
+            slots=self.scorer.slots,
         )  # fmt: skip
 
     def embedding(self, label: Time, kind: str | None = None) -> Tensor:

@@ -297,6 +297,28 @@ class Changed(Message, frozen=True):
     state: str
 
 
+class ReliabilityBin(Message, frozen=True):
+    """Candidates whose probabilities begin with one tenth: their mean probability, and the share that is true."""
+
+    predicted: Probability
+    observed: Probability
+    candidates: int
+
+
+class SlotReliability(Message, frozen=True):
+    """The reliability of answers for one part of a fact, by tenth."""
+
+    slot: str
+    bins: list[ReliabilityBin]
+
+
+class Reliability(Message, frozen=True):
+    """How far probabilities can be relied on, measured on withheld facts; without such facts, no slots."""
+
+    facts: int  # withheld, of which a sample is asked about
+    slots: list[SlotReliability]
+
+
 class Times(Message, frozen=True):
     """The time axis: its grain, its first and last time, and how many there are."""
 

@@ -67,6 +67,14 @@ READS = (
         "/v1/entity/{label:path}", "entity", msg.OneEntity, msg.EntityFacts, "Facts of an entity.", Service.entity
     ),
     Operation("/v1/graph", "graph", msg.Picture, msg.GraphPart, "Stored facts as of a time.", Service.graph),
+    Operation(
+        "/v1/reliability",
+        "reliability",
+        None,
+        msg.Reliability,
+        "How far probabilities can be relied on.",
+        lambda service, _: service.reliability(),
+    ),
     Operation("/v1/changes", "changes", msg.Between, msg.Changes, "What began and what ended.", Service.changes),
     Operation("/v1/journal", "journal", msg.Since, msg.Changed, "What was remembered and forgotten.", Service.journal),
 )

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from recollect.errors import DataWarning, UserError
-from recollect.graph.facts import SLOT_NAMES
+from recollect.graph.facts import SLOT_NAMES, EpisodicGraph
 from recollect.memory.memory import Memory
 from recollect.memory.snapshot import Snapshot
 from recollect.serve.browse import NEVER, Ints, StoreView
@@ -45,8 +45,11 @@ from recollect.serve.messages import (
     Picture,
     Reason,
     Recall,
+    Reliability,
+    ReliabilityBin,
     Remember,
     Since,
+    SlotReliability,
     Timeline,
     Times,
     Triple,
@@ -68,6 +71,8 @@ class Service:
         self.memory, self.read_only = memory, read_only
         self._lock, self._write_lock = Lock(), Lock()
         self._views: WeakKeyDictionary[Snapshot, StoreView] = WeakKeyDictionary()
+        self._measuring = Lock()
+        self._measured: tuple[EpisodicGraph, Reliability] | None = None
 
     @property
     def state(self) -> str:
@@ -193,6 +198,14 @@ class Service:
             left_out=began.left_out + ended.left_out,
         )
 
+    def reliability(self) -> Reliability:
+        """Return how far probabilities can be relied on; measured when it is first asked for, and after each change."""
+        memory = self.memory.snapshot()
+        with self._measuring:
+            if self._measured is None or self._measured[0] is not memory.graph:
+                self._measured = (memory.graph, reliability_of(memory))
+            return self._measured[1]
+
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def remember(self, question: Remember, key: str | None = None) -> Changed:
@@ -279,6 +292,19 @@ def has_times(memory: Snapshot) -> bool:
 def time_label(memory: Snapshot, time: int) -> str | None:
     """Return the label of a time; of a semantic memory, the time that it was projected to, if it was."""
     return memory.graph.times.label(time) if has_times(memory) else memory.about.get("projection", {}).get("as_of")
+
+
+def reliability_of(memory: Snapshot) -> Reliability:
+    """Return how reliable the probabilities of a memory are on the facts of its test split."""
+    slots = [
+        SlotReliability(
+            slot=slot,
+            bins=[ReliabilityBin(**{name: row[name] for name in ReliabilityBin.__struct_fields__}) for row in rows],
+        )
+        for slot, measured in memory.reliability().items()
+        for rows in [measured["after"]["bins"]]
+    ]
+    return Reliability(facts=memory.graph.counts.get("test", 0), slots=slots)
 
 
 def complete_time(memory: Snapshot, question: Completion) -> Labels:

@@ -20,11 +20,12 @@ export function AboutView({ about }) {
     ...(about.as_of ? [["As of", about.as_of]] : []),
     ["Answered by", about.answers_by],
     ["Forecasts", about.forecasts ? "yes" : "no"],
-    ["Changes", about.read_only ? "refused: the service is read-only" : "accepted"],
   ];
   return html`<section class="panel about">
     <h2>${about.name}</h2>
-    <dl>${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd class="number">${value}</dd></div>`)}</dl>
+    <dl>
+      ${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd class="number">${value}</dd></div>`)}
+    </dl>
     <${Reliability} about=${about} />
     <p class="quiet">Programs ask the same questions: <a href="/openapi.json">/openapi.json</a>.</p>
   </section>`;

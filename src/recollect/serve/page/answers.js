@@ -34,7 +34,10 @@ export function FactText({ fact }) {
 export function Answers({ answers, open, about }) {
   if (!answers.length) return null;
   return html`<ol class="answers">
-    ${answers.map((each) => html`<${Answer} key=${JSON.stringify(asked(each))} answer=${each} open=${open} about=${about} />`)}
+    ${answers.map(
+      (each) => html`<${Answer}
+      key=${JSON.stringify(asked(each))} answer=${each} open=${open} about=${about} />`,
+    )}
   </ol>`;
 }
 
@@ -51,7 +54,9 @@ function Answer({ answer, open, about }) {
       <${Percent} value=${answer.probability} />
       <${Badge} status=${answer.status} />
       <button type="button" class="plain why" aria-expanded=${String(expanded)} aria-controls=${id}
-        onClick=${() => setExpanded(!expanded)}>Why<span class="hidden"> ${open ? answer[open] : answer.subject}</span></button>
+        onClick=${() => setExpanded(!expanded)}>
+        Why<span class="hidden"> ${open ? answer[open] : answer.subject}</span>
+      </button>
     </div>
     <div id=${id} hidden=${!expanded}>${expanded && html`<${Why} answer=${answer} about=${about} />`}</div>
   </li>`;
@@ -94,7 +99,8 @@ export function Reasons({ answer }) {
     }
     ${
       typeof share === "number" &&
-      html`<p class="quiet">Of its lead over the mean candidate,
-      <span class="number">${percent(Math.min(1, Math.max(0, share)))}</span> comes from the model, the rest from stored facts.</p>`
+      html`<p class="quiet">Of its lead over the mean candidate,${" "}
+      <span class="number">${percent(Math.min(1, Math.max(0, share)))}</span> comes from the model,
+      the rest from stored facts.</p>`
     }`;
 }

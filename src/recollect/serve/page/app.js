@@ -42,7 +42,11 @@ function App() {
     </header>
     <main id="main" tabindex="-1">
       <h1 class="hidden">${title}</h1>
-      ${error?.status === 401 ? html`<${TokenForm} onDone=${() => setVersion(version + 1)} />` : html`<${Problem} error=${error} />`}
+      ${
+        error?.status === 401
+          ? html`<${TokenForm} onDone=${() => setVersion(version + 1)} />`
+          : html`<${Problem} error=${error} />`
+      }
       ${about && html`<${View} route=${route} about=${about} axis=${axis} />`}
     </main>`;
 }

@@ -73,15 +73,18 @@ function Examples({ about, hasTimes }) {
   ];
   return html`<section class="examples">
     <h2>Leave open what you want to know</h2>
-    <p class="quiet">Fill in what you know and leave the rest empty. With one box open, the memory recalls it; with more,
-      it lists what holds.</p>
+    <p class="quiet">Fill in what you know and leave the rest empty. With one box open, the memory recalls it;
+      with more, it lists what holds.</p>
     <ul>
       ${examples.map(
         ([name, word, text]) => html`<li key=${name}><${Link} to=${without(name)}>
-        <b>${word}</b><span>${text}${hasTimes && name !== "when" && html`, <span class="number">${fact.when}</span>`}</span>
+        <b>${word}</b>
+        <span>${text}${hasTimes && name !== "when" && html`, <span class="number">${fact.when}</span>`}</span>
       <//></li>`,
       )}
-      <li><${Link} to=${{ what: fact.what }}><b>Now?</b><span>${fact.what}, what holds at the end of the record</span><//></li>
+      <li><${Link} to=${{ what: fact.what }}>
+        <b>Now?</b><span>${fact.what}, what holds at the end of the record</span>
+      <//></li>
     </ul>
   </section>`;
 }
@@ -97,11 +100,12 @@ function Listed({ route, asks, axis, about }) {
   const word = isKnow ? "What holds" : BOXES[asks.open][0];
   const parts = Object.values(triple).join(" · ");
   const at = isKnow ? answer?.as_of : time;
+  const open = isKnow ? null : BOXES[asks.open][2];
   const note = isWhen ? "" : answer && counts(answer.answers);
   return html`
     <section class="panel" aria-busy=${String(busy)}>
       <header class="question">
-        <h2>${word}${" "}<span class="given">${parts}${at && html`${parts && ", "}<span class="number">${at}</span>`}</span></h2>
+        <h2>${word}${" "}<${Given} text=${parts} time=${at} /></h2>
         <p class="quiet" role="status">${note ?? (error ? "" : "Asking…")}</p>
       </header>
       <${Problem} error=${error} />
@@ -110,7 +114,7 @@ function Listed({ route, asks, axis, about }) {
         html`<${Timeline} triple=${triple} axis=${axis} />
         ${answer?.answers.length > 0 && html`<h3>Likely, though not stored</h3>`}`
       }
-      ${answer && html`<${Answers} answers=${answer.answers} open=${isKnow ? null : BOXES[asks.open][2]} about=${about} />`}
+      ${answer && html`<${Answers} answers=${answer.answers} open=${open} about=${about} />`}
       ${
         answer?.answers.length === top &&
         top < MORE &&
@@ -118,6 +122,12 @@ function Listed({ route, asks, axis, about }) {
         onClick=${() => setTop(MORE)}>Show up to ${MORE}</button>`
       }
     </section>`;
+}
+
+// What is given of a question.
+function Given({ text, time, class: name = "" }) {
+  const at = time && html`${text && ", "}<span class="number">${time}</span>`;
+  return html`<span class=${`given ${name}`}>${text}${at}</span>`;
 }
 
 function counts(answers) {
@@ -134,7 +144,7 @@ function FactAnswer({ route, axis, about }) {
   return html`
     <section class="panel" aria-busy=${String(busy)}>
       <header class="question">
-        <h2><span class="given whole">${Object.values(triple).join(" · ")}${time && html`, <span class="number">${time}</span>`}</span></h2>
+        <h2><${Given} class="whole" text=${Object.values(triple).join(" · ")} time=${time} /></h2>
       </header>
       <${Problem} error=${error} />
       ${

@@ -35,7 +35,8 @@ function Form(given) {
     go({ view: "changes", ...draft });
   };
   const box = (name, label, kind, placeholder) => html`<${Combobox} name=${name} label=${label} kind=${kind}
-    value=${draft[name]} placeholder=${placeholder} onChange=${(text) => setDraft((last) => ({ ...last, [name]: text }))} />`;
+    value=${draft[name]} placeholder=${placeholder}
+    onChange=${(text) => setDraft((last) => ({ ...last, [name]: text }))} />`;
   return html`<form class="ask" role="search" aria-label="Choose two times" onSubmit=${submit}>
     ${box("since", "After", "time", "")}
     ${box("until", "Until", "time", "the last time")}

@@ -111,7 +111,9 @@ function Spoke({ place: [x, y, side], center, neighbour, at, letters }) {
       <title>${names.join("\n")}</title>
       <circle cx=${x} cy=${y} r="5" />
       <text x=${x + 11 * side} y=${y + 2} text-anchor=${anchor}>${short(neighbour.label, letters)}</text>
-      <text class="predicate" x=${x + 11 * side} y=${y + 16} text-anchor=${anchor}>${short(names[0], letters)}${more}</text>
+      <text class="predicate" x=${x + 11 * side} y=${y + 16} text-anchor=${anchor}>
+        ${short(names[0], letters)}${more}
+      </text>
     </a>
   </g>`;
 }

@@ -34,6 +34,7 @@ function Then({ entity, at, axis }) {
   const asOf = axis ? axis.label(index) : undefined;
   const around = useAnswer("/v1/graph", { entity, as_of: axis?.last, top: AROUND, ended: AROUND });
   const { answer, error, busy } = useAnswer("/v1/graph", { entity, as_of: asOf, top: SHOWN, ended: ENDED });
+  const order = (around.answer ?? answer)?.nodes.map((each) => each.label);
   const held = answer?.edges.filter((each) => each.holds) ?? [];
   const ended = answer?.edges.filter((each) => !each.holds) ?? [];
   return html`
@@ -45,13 +46,13 @@ function Then({ entity, at, axis }) {
         answer &&
         entity &&
         html`<${EgoGraph}
-        entity=${entity} edges=${answer.edges} order=${(around.answer ?? answer).nodes.map((each) => each.label)} at=${asOf} />`
+        entity=${entity} edges=${answer.edges} order=${order} at=${asOf} />`
       }
       ${
         answer &&
         html`<div class="lists">
-        <${Facts} title=${asOf ? `True as of ${asOf}` : "True"} facts=${held} entity=${entity} more=${answer.left_out} at=${asOf} />
-        ${axis && html`<${Facts} title="Ended before" facts=${ended} entity=${entity} isEnded />`}
+        <${Facts} title=${asOf ? `True as of ${asOf}` : "True"} facts=${held} more=${answer.left_out} at=${asOf} />
+        ${axis && html`<${Facts} title="Ended before" facts=${ended} isEnded />`}
       </div>`
       }
     </section>`;
@@ -64,7 +65,8 @@ function EntityForm({ entity, go: show }) {
     show(draft);
   };
   return html`<form class="ask one" role="search" aria-label="Choose an entity" onSubmit=${submit}>
-    <${Combobox} name="entity" label="Around" kind="entity" value=${draft} placeholder="everything" onChange=${setDraft} />
+    <${Combobox} name="entity" label="Around" kind="entity" value=${draft} placeholder="everything"
+      onChange=${setDraft} />
     <button class="primary" type="submit">Show</button>
   </form>`;
 }
@@ -72,7 +74,8 @@ function EntityForm({ entity, go: show }) {
 function Slider({ axis, index, move }) {
   const label = axis.label(index);
   return html`<div class="slider">
-    <button type="button" class="plain" aria-label="Earlier" disabled=${index === 0} onClick=${() => move(index - 1)}>‹</button>
+    <button type="button" class="plain" aria-label="Earlier" disabled=${index === 0}
+      onClick=${() => move(index - 1)}>‹</button>
     <div>
       <label for="then">Then <output class="number" for="then">${label}</output></label>
       <input id="then" type="range" min="0" max=${axis.count - 1} step="1" value=${index} aria-valuetext=${label}
@@ -85,16 +88,19 @@ function Slider({ axis, index, move }) {
 }
 
 function Facts({ title, facts, more = 0, isEnded = false, at }) {
-  const count = facts.length + more;
+  const isCut = isEnded && facts.length === ENDED;
+  const count = isCut ? `latest ${ENDED}` : (facts.length + more).toLocaleString("en");
   return html`<section class=${isEnded ? "facts ended" : "facts"}>
-    <h2>${title} <small class="number">${isEnded && facts.length === ENDED ? `latest ${ENDED}` : count.toLocaleString("en")}</small></h2>
+    <h2>${title} <small class="number">${count}</small></h2>
     ${
       facts.length
         ? html`<ul>
       ${facts.map(
         (each) => html`<li key=${`${each.subject}|${each.predicate}|${each.object}|${each.start}`}>
         <${Link} to=${asked({ ...each, time: isEnded ? each.end : at })}><${FactText} fact=${each} /><//>
-        ${each.start && html`<span class="number quiet">${isEnded ? `until ${each.end}` : `since ${each.start}`}</span>`}
+        ${
+          each.start && html`<span class="number quiet">${isEnded ? `until ${each.end}` : `since ${each.start}`}</span>`
+        }
       </li>`,
       )}
     </ul>`
