@@ -40,6 +40,7 @@ for command in (
     changes.consolidate,
     changes.watch,
     serve.serve,
+    serve.mcp,
     train.search,
     listing.models,
 ):
