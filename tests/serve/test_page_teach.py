@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 import anyio
 import httpx2
 import pytest
-from browser_fixtures import served, settled, texts, violations
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 import recollect
+from browser_fixtures import served, settled, texts, violations
 from recollect import Memory
 from recollect.serve.guard import Access
 from recollect.serve.rest import create_app
@@ -91,8 +91,8 @@ def test_undo_takes_back_what_was_remembered_and_what_was_forgotten(open_page, o
     teach(page)
     page.locator(".outcome").get_by_role("button", name="Undo").click()
     page.locator(".outcome", has_text="Forgotten").wait_for()
-    assert own_memory.probability({slot: [label] for slot, label in zip(
-        ("subject", "predicate", "object", "time"), NEW.values(), strict=True)})["status"][0] == "predicted"  # fmt: skip
+    fact = {name: [label] for name, label in REMEMBERED["facts"][0].items()}
+    assert own_memory.probability(fact)["status"][0] == "predicted"
     page.locator(".outcome").get_by_role("button", name="Undo").click()
     page.locator(".outcome", has_text="Remembered").wait_for()
     page.goto(page.url.partition("?")[0] + WHO)
