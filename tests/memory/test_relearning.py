@@ -9,6 +9,8 @@ from recollect import EpisodicGraph, Memory, Recipe, dataset, load
 from recollect.evaluation.metrics import evaluate
 from recollect.graph.fact_index import FactIndex
 from recollect.memory import relearning
+from recollect.memory.changes import Delta
+from recollect.memory.growth import grow
 from recollect.memory.learning import Learned, Learning
 from recollect.memory.relearning import Relearning, relearn
 
@@ -153,3 +155,19 @@ def test_a_run_that_starts_from_tables_resumes_with_the_same_bits(learned, tmp_p
         pass
     for name, value in whole.result()[0].state_dict().items():
         assert torch.equal(value, again.result()[0].state_dict()[name])
+
+
+def test_rows_of_new_entities_have_not_seen_held_out_facts(monkeypatch, whole, learned):
+    monkeypatch.setattr(relearning, "ENOUGH", 2)
+    first, new = whole.times.first, len(whole.entities)
+    rows = [("Newland", "Visits", label, first + t, first + t) for t, label in enumerate(whole.entities.labels[:8])]
+    grown = grow(learned, Delta.of(added=rows, entities=("Newland",)))
+    train = grown.graph.split("train")
+    learning = Relearning(grown, train[train.s == new])
+    held = set(grown.graph.table(learning.held_out).iter_rows())
+    kept = [row for row in rows if (*row[:3], whole.times.label(row[3] - first)) not in held]
+    assert len(kept) == 6
+    without = grow(learned, Delta.of(added=kept, entities=("Newland",)))
+    fold = next(learning.runs())
+    assert torch.allclose(fold.model.entity[new], without.scorer.models[0].entity[new], atol=1e-4)
+    assert not torch.allclose(fold.model.entity[new], grown.scorer.models[0].entity[new], atol=1e-4)

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
+import polars as pl
 import torch
 
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.runs import has_runs
 from recollect.graph.seeds import seeded
+from recollect.memory.changes import REMOVED, SCHEMA, Delta
 from recollect.memory.folds import MOST
+from recollect.memory.growth import grow
 from recollect.memory.learning import Learned, Learning, ShowProgress, not_shown
 from recollect.training.auto import HISTORY, SEED_STEP
 from recollect.training.recipe import Recipe
@@ -89,7 +93,7 @@ class Relearning(Learning):
             found = super().result()
         else:
             models = tuple(run.result()[0] for run in self.finished)
-            found = replace(self.learned, scorer=replace(self.learned.scorer, models=models))
+            found = replace(self.learned, scorer=replace(self.learned.scorer, models=models, trained_times=None))
         return replace(found, about=self._about())
 
     def _about(self) -> Mapping[str, Any]:
@@ -113,9 +117,19 @@ class Relearning(Learning):
         is_held = FactIndex(self.held_out, self.graph.sizes).contains(train)
         return self.graph.with_splits({"train": train[~is_held], "valid": train[is_held]})
 
+    @cached_property
+    def _without_held_out(self) -> Learned:
+        """The memory after it has forgotten the held-out facts: rows that were solved with them are solved again."""
+        axis = self.graph.times
+        bins = pl.Series((axis.first + self.held_out.t * axis.step).tolist(), dtype=pl.Int64)
+        table = self.graph.table(self.held_out).with_columns(change=pl.lit(REMOVED), first=bins, last=bins)
+        return grow(self.learned, Delta(table.select(SCHEMA.names()), step=axis.step))
+
     def _run(self, graph: EpisodicGraph, number: int, recipe: Recipe) -> TrainingRun:
         """Return the training run of one model, from its tables on."""
-        seed, initial = self.seed + SEED_STEP * number, self.learned.scorer.models[number]
+        is_fold = self.is_whole and graph is not self.graph
+        start = self._without_held_out if is_fold else self.learned
+        seed, initial = self.seed + SEED_STEP * number, start.scorer.models[number]
         return TrainingRun(graph, initial.config, recipe=recipe, seed=seed, device=self.device, initial=initial)
 
 

@@ -38,6 +38,7 @@ KEPT = (
     "relearned",
 )  # keys of a bundle's description that a memory keeps
 HIGHEST = "highest_probability"  # the key of the highest probability that each slot says
+TRAINED_TIMES = "trained_times"  # the key of the first and last time that models were trained on, if there are others
 CELLS = "cells"  # the file of the rates of cells
 
 
@@ -52,6 +53,7 @@ def to_bundle(learned: Learned) -> Bundle:
         "among_predicted": learned.calibration.among_predicted,
         HIGHEST: dict(learned.calibration.highest),
         "score_weights": {slot: list(weights) for slot, weights in scorer.weights.items()},
+        **({} if scorer.trained_times is None else {TRAINED_TIMES: list(scorer.trained_times)}),
         "versions": {**versions, "python": platform.python_version()},
     }
     weights = scorer.models[0].state_dict() if scorer.models else {}
@@ -77,7 +79,8 @@ def read_learned(bundle: Bundle) -> Learned:
     if HISTORY in bundle.tensors:
         history = History.from_tensors(bundle.tensors[HISTORY], stored(graph, "train"), graph.sizes)
         cells = CellRates.from_tensors(bundle.tensors[CELLS], history)
-    scorer = MemoryScorer(models, history, _parse_numbers(about.get("score_weights", {})), cells)
+    times = _parse_trained_times(about.get(TRAINED_TIMES))
+    scorer = MemoryScorer(models, history, _parse_numbers(about.get("score_weights", {})), cells, times)
     if not scorer.parts:
         raise ValueError("it has neither a model nor a history")
     if any(len(weights) != len(scorer.parts) for weights in scorer.weights.values()):
@@ -150,6 +153,14 @@ def _parse_fits(fits: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     if any(len(fit) not in (2, 4) for fit in parsed.values()):
         raise ValueError("its calibration is not two or four numbers for each slot")
     return parsed
+
+
+def _parse_trained_times(times: Sequence[int] | None) -> tuple[int, int] | None:
+    """Return the first and the last time that models were trained on; None if these are all."""
+    if times is None:
+        return None
+    first, last = map(int, times)
+    return first, last
 
 
 def _parse_highest(highest: Mapping[str, Any]) -> dict[str, float]:

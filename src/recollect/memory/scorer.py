@@ -20,6 +20,8 @@ from recollect.models.tensor_model import TensorModel
 PARALLEL_WORK = 2**20  # multiply-adds per fact: enough for a block to be worth a thread
 STEPS = 20  # of Newton's method, at most
 PRIOR_STRENGTH = 1.0  # of the weights that a fit starts from, in units of the curvature of the log-likelihood
+NEW_TIME = 0.25  # factor of a model's weight at times that it was not trained on: MRR of who 0.640 instead of 0.612 at
+# 30 such days of ICEWS14, where history alone has 0.637
 UNFITTED = (0.4, 0.6)  # Σ a and b of a slot without fitted weights: typical of ICEWS14
 
 
@@ -34,6 +36,7 @@ class MemoryScorer:
     history: History | None
     weights: Mapping[str, tuple[float, ...]]  # slot -> (a_1, …, a_M), then b if there is a history
     cells: CellRates | None = None  # what is likely to hold at a time, of a scorer with history
+    trained_times: tuple[int, int] | None = None  # first and last that the models were trained on; None: all
 
     def __str__(self) -> str:
         parts = [describe_model(model) for model in self.models]
@@ -73,11 +76,27 @@ class MemoryScorer:
         if not others:
             return first.score_against(facts, slot, candidates)
         weights = self.weights.get(slot) or self._unfitted()
-        total = weights[0] * first.score_against(facts, slot, candidates).cpu()
+        trust = self._trust(facts, slot, candidates)
+        total = weights[0] * trust * first.score_against(facts, slot, candidates).cpu()
         for part, weight in zip(others, weights[1:], strict=True):
             if weight:
-                total = total + weight * part.score_against(facts, slot, candidates).cpu()
+                scores = part.score_against(facts, slot, candidates).cpu()
+                total = total + (weight * scores if part is self.history else weight * trust * scores)
         return total
+
+    def _trust(self, facts: Facts, slot: str, candidates: Tensor | None) -> Tensor | float:
+        """Return the factor of the models' weights: NEW_TIME at times that they were not trained on, else 1.
+
+        Its shape is (B, 1), or where times are asked for (1, N) or (B, N); a number if all times are trained.
+        """
+        if self.trained_times is None or self.history is None:
+            return 1.0
+        first, last = self.trained_times
+        times = facts.t[:, None]
+        if slot == "t":
+            times = torch.arange(self.history.sizes["time"]) if candidates is None else candidates
+        is_trained = (times >= first) & (times <= last)
+        return torch.where(is_trained, 1.0, NEW_TIME)
 
     def _unfitted(self) -> tuple[float, ...]:
         of_models, of_history = UNFITTED
