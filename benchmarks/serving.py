@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Barrier, Thread
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -23,7 +24,7 @@ import numpy as np
 import psutil
 import torch
 
-from recollect import EpisodicGraph, UserError
+from recollect import EpisodicGraph, Memory, UserError, dataset
 
 HOST = "127.0.0.1"
 START_SECONDS = 120  # until the server is ready
@@ -136,7 +137,7 @@ def questions(graph: EpisodicGraph, kind: str, count: int, seed: int = 0) -> lis
     return targets
 
 
-def load(port: int, kind: str, targets: list[str], *, connections: int, seconds: float) -> Load:
+def ask_for(port: int, kind: str, targets: list[str], *, connections: int, seconds: float) -> Load:
     """Ask questions over some connections at a time for some seconds."""
     begin, latencies, errors = Barrier(connections + 1), [list[float]() for _ in range(connections)], [0] * connections
 
@@ -163,15 +164,32 @@ def load(port: int, kind: str, targets: list[str], *, connections: int, seconds:
     return Load(kind, len(every), elapsed, every, sum(errors))
 
 
-def measure_serving(
-    memory: Path, graph: EpisodicGraph, *, seconds: float, connections: int, workers: int
-) -> list[dict[str, Any]]:
-    """Return requests per second and latencies of recall and know, and the resident memory of the server."""
-    with served(memory, "--workers", str(workers)) as (port, process):
-        rows = []
-        for kind in ("recall", "know"):
-            targets = questions(graph, kind, 2_000)
-            rows.append(load(port, kind, targets, connections=connections, seconds=seconds).row())
-        family = [process, *process.children(recursive=True)]
-        resident = sum(each.memory_info().rss for each in family)
-        return [row | {"connections": connections, "workers": workers, "resident_mb": resident >> 20} for row in rows]
+@dataclass(frozen=True)
+class ServingLoad:
+    """How long, over how many connections, and how many processes are asked."""
+
+    seconds: float
+    connections: int
+    workers: int
+
+
+def measure_serving(memory: Path | None, dataset_name: str, load: ServingLoad) -> list[dict[str, Any]]:
+    """Return requests per second and latencies of recall and know, and the resident memory of the server.
+
+    Without a memory, a dataset is learned by history into a temporary folder.
+    """
+    with TemporaryDirectory() as folder:
+        if memory is None:
+            memory = Path(folder) / "served.memory"
+            Memory.learn(dataset(dataset_name), model="history").save(memory)
+        graph = Memory.load(memory).graph
+        with served(memory, "--workers", str(load.workers)) as (port, process):
+            return [_measure(port, process, graph, kind, load) for kind in ("recall", "know")]
+
+
+def _measure(port: int, process: psutil.Process, graph: EpisodicGraph, kind: str, load: ServingLoad) -> dict[str, Any]:
+    """Return the row of one kind of question."""
+    targets = questions(graph, kind, 2_000)
+    row = ask_for(port, kind, targets, connections=load.connections, seconds=load.seconds).row()
+    resident = sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
+    return row | {"connections": load.connections, "workers": load.workers, "resident_mb": resident >> 20}

@@ -29,7 +29,7 @@ def serve(
     read_only: ReadOnly = False,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Number of processes.")] = 1,
 ) -> None:
-    """Answer questions over HTTP, until Ctrl-C. /openapi.json lists what can be asked.
+    """Answer questions over HTTP, until Ctrl-C. /openapi.json lists them.
 
     \b
     recollect serve world.memory
@@ -53,7 +53,7 @@ def serve(
 
 
 def mcp(memory: opt.MemoryDir, read_only: ReadOnly = False) -> None:
-    """Answer an agent by the Model Context Protocol on standard input and output, until the input ends.
+    """Answer an agent by MCP on standard input and output.
 
     \b
     recollect mcp world.memory --read-only
