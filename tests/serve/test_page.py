@@ -47,6 +47,7 @@ def views(fact: dict[str, str]) -> dict[str, str]:
         "then": link(view="then", entity=fact["whom"], at=fact["when"]),
         "everything": "?view=then&entity=",
         "changes": link(view="changes", since="2000-03", until="2000-05"),
+        "teach": "?view=teach",
         "about": "?view=about",
         "problem": link(who="Nobody", what=fact["what"], when=fact["when"]),
     }
