@@ -88,7 +88,7 @@ BOARDS = {
         short_epochs=3,
         retrained_epochs=8,
         every=8,
-        published=(("LKGE", 0.234), ("IncDE", 0.253), ("their retraining", 0.236)),
+        published=(("the best", 0.253),),
     ),
 }
 QUICK = Board(
