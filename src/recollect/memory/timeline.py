@@ -16,6 +16,7 @@ from threading import RLock
 
 import polars as pl
 
+from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
 from recollect.io.atomic import existing_folder, folder_identity, locked
 from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
@@ -130,7 +131,7 @@ class Timeline:
         the same transaction; if it was recorded before, nothing is changed.
         """
         check_process()
-        with self._write_lock:
+        with self._write_lock, one_thread():  # small tensors: waking other threads takes longer than the work
             journal = self._writable_journal()
             with journal.writing() as transaction:
                 state = self._state if self.path is None else self._refreshed(self._state, transaction)
