@@ -37,7 +37,7 @@ class Plan:
     data: str = "icews14-forecast"
     days: int = 61
     old: int = 2000
-    every: int = 15  # days between trainings, from the first day on
+    every: int = 30  # days between trainings, from the first day on
     seed: int = 0
 
     @property
@@ -93,15 +93,16 @@ class Streamed:
         self.workspace, self.plan, self.stream = workspace, plan, stream
         self.systems = Systems(workspace, stream, entry, seed=plan.seed)
         self.retrained = RETRAINED if entry is not None else ("scratch",)
+        self.daily = DAILY if entry is None else ()  # forecasts are those of history, with and without a model
 
     @property
     def pieces(self) -> int:
         """The number of pieces of work."""
-        return 2 * self.plan.days + (2 + len(self.retrained)) * len(self.plan.moments) + 1
+        return len(self.daily) * self.plan.days + (2 + len(self.retrained)) * len(self.plan.moments) + 1
 
     def run(self) -> dict[str, Any]:
         """Return all figures of the memory."""
-        days = {system: [self._day(system, count) for count in range(self.plan.days)] for system in DAILY}
+        days = {system: [self._day(system, count) for count in range(self.plan.days)] for system in self.daily}
         moments = {
             system: [self._moment(system, count) for count in self.plan.moments] for system in (*DAILY, *self.retrained)
         }
@@ -114,7 +115,7 @@ class Streamed:
             },
             "base_old": mean_ranks([self._cached("base", 0, self._base)["old"]]),
             "gain": {system: difference(moments["ours"], moments[system]) for system in moments},
-            "new_predicted": by_group(days, "new_predicted"),
+            "new_predicted": by_group(days, "new_predicted") if days else {},
             "new_withheld": by_group(moments, "new_withheld"),
             "last": {
                 system: {"who": mean_ranks([piece["all_withheld"]])["who"], **_kept(piece)}

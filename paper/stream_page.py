@@ -60,7 +60,7 @@ def _section(found: dict[str, Any], memory: dict[str, Any]) -> list[str]:
     return [
         f"## {name}",
         _at_moments(found, memory),
-        _by_day(memory),
+        *([_by_day(memory)] if memory["days"] else []),
         "### New entities",
         _new_entities(memory),
         "### Calibration",
@@ -131,6 +131,8 @@ def _new_entities(memory: dict[str, Any]) -> str:
     ]
     for key, title in (("new_withheld", "withheld"), ("new_predicted", "predicted")):
         table = memory[key]
+        if not table:
+            continue
         systems = [name for name in next(iter(table.values())) if name != "questions"]
         rows = []
         for group in GROUPS:
