@@ -104,14 +104,17 @@ class Systems:
         return state
 
     def warm(self, count: int, every: int) -> State:
-        """Return the base that is trained further every so many days, from its last tables on, on all facts."""
+        """Return the base that is trained further every so many days, from its last tables on, on all facts.
+
+        As from scratch, weights and calibration stay those of the base.
+        """
         state = self._go_on("warm", count)
         while state.count < count:
             following = min(count, state.count + (every if state.count else 1))
             fresh = Facts.concat([day.learned for day in self.stream.days[state.count : following]])
             delta = delta_of(self.stream, state.count, following, fresh)
             start = time.process_time()
-            learned = relearn(grow(state.learned, delta), fresh, seed=self.seed)
+            learned = relearn(grow(state.learned, delta), seed=self.seed)
             state = State(learned, following, time.process_time() - start)
         self._latest["warm"] = state
         return state
