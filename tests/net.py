@@ -271,6 +271,9 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
     event = ["1", "2018-10-04", "A (USA)", "Social", "USA", "Visit", "042", "1.9", "B (RUS)", "Social", "RUS"]
     rows = [header, event + ["x"] * 9, ["2", "2018-10-05", *event[2:], *["x"] * 9], ["3"] * 20]
     raw.write_text("\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-8")
+    new = folder / "events" / "new.csv"
+    new.parent.mkdir()
+    new.write_text("subject,predicate,object,time\nnew,r1,e1,2003\nnew,r1,e2,2012\n", encoding="utf-8")
     (folder / "yago11k").mkdir()
     listed = {each["name"]: each for each in json.loads(run_command("data", "list", "--json")[1])}
     for split, count in listed["yago11k"]["rows"].items():
@@ -290,6 +293,11 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "when": [memory, *asked[:4], "--object", "Kriolstan"],
         "forecast": [out / "h.memory"],
         "project": [memory, "--out", out / "b.memory"],
+        "remember": [out / "h.memory", new],
+        "forget": [out / "h.memory", "--subject", "e1", "--time", "2003", "--yes"],
+        "journal": [out / "h.memory"],
+        "consolidate": [out / "h.memory"],
+        "watch": [out / "h.memory", folder / "events", "--once"],
         "models": [],
         "recipes list": [],
         "recipes show": ["paper"],

@@ -197,7 +197,7 @@ def test_a_folder_that_cannot_be_read_is_read_once(tmp_path):
 
 def test_the_entries_of_new_parent_folders_are_flushed(tmp_path, monkeypatch):
     flushed = []
-    monkeypatch.setattr(atomic, "_flush_folder", flushed.append)
+    monkeypatch.setattr(atomic, "flush_folder", flushed.append)
     write_text(tmp_path / "a" / "b" / "page.md", "whole")
     assert flushed == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,9 +19,9 @@ from recollect.graph.facts import KINDS, distinct
 from recollect.models.new_rows import RowSolver
 from recollect.models.new_rows import problem as problem_module
 from recollect.models.new_rows.features import Implicit, row_features
-from recollect.models.new_rows.likelihood import Dense, Likelihood, minimise
-from recollect.models.new_rows.solver import RIDGE
+from recollect.models.new_rows.likelihood import Dense, Likelihood, downdate, minimise
 from recollect.models.new_rows.tables import without_knots
+from recollect.models.new_rows.trained import RIDGE
 
 SIZES = {"entity": 7, "predicate": 3, "time": 5}
 GROWN = {"entity": 10, "predicate": 4, "time": 7}
@@ -146,12 +147,12 @@ def test_a_new_row_minimises_the_one_vs_all_loss_of_its_facts_and_of_the_trained
     old = distinct(model.normalize(some_facts(SIZES, 30)), SIZES)
     own = model.normalize(Facts.of([(new, 0, 2, 1), (3, 1, new, 2), (new, 2, 5, 4), (1, 2, new, 0)]))
     solver = RowSolver(model, old)
-    mean, by_role = solver._role_means
+    mean, by_role = solver.trained.role_means
     prior = (by_role[[0, 2, 3 + 1, 3 + 2]].sum(0) + mean) / 5  # subject of 0 and 2, object of 1 and 2
 
     def objective(row: torch.Tensor) -> float:
         scored = model.with_rows({"entity": torch.cat([model.entity.detach(), row.view(1, *model.entity.shape[1:])])})
-        total = RIDGE / solver._variance["entity"] * (row - prior).square().sum().item()
+        total = RIDGE / solver.trained._variance["entity"] * (row - prior).square().sum().item()
         for slot in "so":
             scores = scored.score_against(old, slot)
             total += (scores.logsumexp(1) - scores[:, :new].logsumexp(1)).sum().item()
@@ -251,6 +252,69 @@ def test_a_trained_id_is_solved_again_as_if_it_were_new():
     assert torch.equal(grown.entity[others], model.entity[others])
     assert not torch.equal(grown.entity[2], model.entity[2])
     assert torch.equal(grown.predicate, model.predicate)
+
+
+def without_last_choice(design: Dense, likelihood: Likelihood) -> tuple[tuple[Dense, Likelihood], ...]:
+    """Return the problem without its last choice, and that of this choice alone."""
+    choices, width = likelihood.log_weight.shape
+    cut = (choices - 1) * width
+    kept = torch.arange(len(design.features))
+    kept = kept[(kept < cut) | (kept >= choices * width)]
+    one = slice(cut, choices * width)
+    none = likelihood.log_rest[:0]
+    left = replace(
+        likelihood,
+        offset=likelihood.offset[kept],
+        log_weight=likelihood.log_weight[:-1],
+        weight=likelihood.weight[:-1],
+    )
+    lost = Likelihood(
+        likelihood.offset[one], likelihood.log_weight[-1:], likelihood.weight[-1:], none, none.bool(), none.clone()
+    )
+    return (Dense(design.features[kept]), left), (Dense(design.features[one]), lost)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_downdate_goes_most_of_the_way_to_the_minimum_without_a_fact(seed):
+    design, likelihood, prior = random_problem(seed)
+    left, lost = without_last_choice(design, likelihood)
+    options = {"prior": prior, "ridge": 1.0}
+    with_it = minimise(design, likelihood, **options, start=prior)
+    without = minimise(*left, **options, start=prior)
+    found = downdate(left, lost, with_it, ridge=1.0, limit=math.inf)
+    assert (found - without).norm() < 0.7 * (with_it - without).norm()
+
+
+@VARIED
+def test_forgotten_facts_change_the_rows_of_their_ids_only(name, form, options):
+    model = trained(name, form, **options)
+    facts = model.normalize(some_facts(SIZES, 40))
+    lost, rest = facts[:2], facts[2:]
+    solver = RowSolver(model, facts)
+    forgot = solver.solve(SIZES, rest, forgotten=lost).model
+    for slot in model.slots:
+        if slot == "t" and (len(model.equation.occurrences("t")) > 1 or 1 not in model.config.time_levels):
+            continue  # not linear in its row, or no row of its own
+        touched = torch.cat([lost.column(other) for other in model.slots if KINDS[other] == KINDS[slot]]).unique()
+        is_touched = torch.zeros(SIZES[KINDS[slot]], dtype=torch.bool).index_fill_(0, touched, True)
+        same = (forgot.rows(slot) == model.rows(slot)).flatten(1).all(dim=1)
+        assert torch.equal(same, ~is_touched)
+    step_by_step = solver.solve(SIZES, facts[1:], forgotten=facts[:1])
+    step_by_step = solver.solve(SIZES, rest, forgotten=lost, before=step_by_step, changed=facts[1:2])
+    for key, parameter in forgot.named_parameters():
+        assert torch.equal(parameter, dict(step_by_step.model.named_parameters())[key])
+
+
+def test_forgotten_facts_score_lower():
+    model = trained("complex", "episodic", reciprocal=True)
+    facts = some_facts(SIZES, 60)
+    lost = facts[::6]
+    forgot = RowSolver(model, facts).solve(SIZES, facts, forgotten=lost).model
+
+    def log_share(scored):
+        return sum(scored.score_against(lost, s).log_softmax(1).gather(1, lost.column(s)[:, None]).sum() for s in "so")
+
+    assert log_share(forgot) < log_share(model)
 
 
 def test_a_planted_row_is_recovered_from_its_facts():

@@ -28,6 +28,7 @@ def recall(
     top: opt.Top = 10,
     include: opt.Include = "all",
     why: Why = False,
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """Recall the one part of a fact that is left out. Stored answers come first.
@@ -41,7 +42,7 @@ def recall(
     from recollect.memory.memory import load
 
     given = {"subject": subject, "predicate": predicate, "object": object, "time": time}
-    answers = load(memory).recall(**given, top=top, include=include, explain=REASONS if why else 0)
+    answers = load(memory).recall(**given, top=top, include=include, explain=REASONS if why else 0, known_at=known_at)
     print_answers(answers.to_dicts(), as_json)
 
 
@@ -50,6 +51,7 @@ def when(
     subject: Annotated[str, typer.Option(help="Label of the subject.")],
     predicate: Annotated[str, typer.Option(help="Label of the predicate.")],
     object: Annotated[str, typer.Option(help="Label of the object.")],
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """List the intervals in which a fact held. The likeliest other one comes last.
@@ -60,7 +62,7 @@ def when(
     """
     from recollect.memory.memory import load
 
-    print_answers(load(memory).when(subject, predicate, object).to_dicts(), as_json)
+    print_answers(load(memory).when(subject, predicate, object, known_at=known_at).to_dicts(), as_json)
 
 
 def know(
@@ -71,6 +73,7 @@ def know(
     as_of: opt.AsOf = None,
     top: opt.Top = 10,
     include: opt.Include = "all",
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """List what holds now, or held as of a time. Stored facts come before likely ones.
@@ -86,6 +89,7 @@ def know(
     loaded = load(memory)
     say_period_end(loaded, as_of)
     given: dict[str, Any] = {"subject": subject, "predicate": predicate, "object": object, "as_of": as_of}
+    given["known_at"] = known_at
     with share_progress("starts and ends") as progress:
         answers = loaded.know(**given, top=top, include=include, progress=progress.update)
     print_answers(answers.to_dicts(), as_json)
@@ -103,6 +107,7 @@ def forecast(
     horizon: Annotated[int, typer.Option(help="Steps after the last stored time.")] = 7,
     top: Annotated[int, typer.Option(min=1, help="Number of facts in each step.")] = 10,
     why: Why = False,
+    known_at: opt.KnownAt = None,
     as_json: opt.Json = False,
 ) -> None:
     """List the likeliest facts of each of the next steps.
@@ -116,7 +121,7 @@ def forecast(
     from recollect.memory.memory import load
 
     given = {"subject": subject, "predicate": predicate, "object": object}
-    found = load(memory).forecast(**given, horizon=horizon, top=top, explain=REASONS if why else 0)
+    found = load(memory).forecast(**given, horizon=horizon, top=top, explain=REASONS if why else 0, known_at=known_at)
     print_answers(found.to_dicts(), as_json)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, listing, measure, prompt, serve, show, train
+from recollect.cli import ask, changes, listing, measure, prompt, serve, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -34,6 +34,11 @@ for command in (
     ask.project,
     measure.evaluate,
     measure.baseline,
+    changes.remember,
+    changes.forget,
+    changes.journal,
+    changes.consolidate,
+    changes.watch,
     serve.serve,
     train.search,
     listing.models,
@@ -62,10 +67,8 @@ def program(
     """Memory for knowledge graphs that change: learn facts, recall any of them.
 
     \b
-    recollect data show events.csv                what a file of facts has
-    recollect train events.csv                    learn it: writes events.memory
+    recollect train events.csv                    learn a file: writes events.memory
     recollect ask events.memory                   ask it
-    Next: recollect train --help
     """
     use_threads(threads)
 

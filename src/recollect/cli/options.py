@@ -40,6 +40,7 @@ Predicate = Annotated[str | None, typer.Option(help="Label of the predicate.")]
 Object = Annotated[str | None, typer.Option(help="Label of the object.")]
 Time = Annotated[str | None, typer.Option(help="A time, a period (2014 of days), or FIRST..LAST.")]
 AsOf = Annotated[str | None, typer.Option(metavar="TIME", help="A time, or a period: its end; by default the last.")]
+KnownAt = Annotated[str | None, typer.Option(metavar="MOMENT", help="Answer with what was known then (UTC).")]
 Top = Annotated[int, typer.Option(min=1, help="Number of answers.")]
 Include = Annotated[str, typer.Option(help="all, stored or predicted answers.")]
 

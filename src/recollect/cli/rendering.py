@@ -98,6 +98,15 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number and a noun.
+
+    >>> plural(1, "run"), plural(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def check_place(out: Path) -> None:
     """Raise UserError, before any work, if a folder cannot be made at `out`."""
     if not out.name:

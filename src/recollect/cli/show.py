@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show(memory: opt.MemoryDir, as_json: opt.Json = False) -> None:
-    """Show what a memory is, how it was trained, and what to do next.
+    """Show what a memory is, how it was trained, what to ask it.
 
     \b
     recollect show world.memory

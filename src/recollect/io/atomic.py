@@ -73,7 +73,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
             yield temporary
             _flush_file(temporary)
             os.replace(temporary, path)
-            _flush_folder(path.parent)
+            flush_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -97,7 +97,7 @@ def replaced_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             if path.exists():
                 path.rename(_old_folder(path))
             temporary.rename(path)
-            _flush_folder(path.parent)
+            flush_folder(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             _restore(path)
@@ -139,19 +139,19 @@ def existing_folder(path: Path) -> Path:
 def read_folder(path: Path, read: Callable[[Path], T]) -> T:
     """Return `read(folder)`; it is called again if another process replaced the folder meanwhile."""
     for _ in range(MAX_READS - 1):
-        before = _identity(path)
+        before = folder_identity(path)
         try:
             found = read(existing_folder(path))
         except Exception:
-            if _identity(path) == before:
+            if folder_identity(path) == before:
                 raise
         else:
-            if _identity(path) == before:
+            if folder_identity(path) == before:
                 return found
     return read(existing_folder(path))
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
+def folder_identity(path: Path) -> tuple[int, ...] | None:
     """Return numbers that change when `path` is renamed or replaced; None if there is nothing."""
     try:
         found = path.stat()
@@ -187,7 +187,7 @@ def _restore(path: Path) -> None:
     old = _old_folder(path)
     if old.exists() and not path.exists():
         old.rename(path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -197,14 +197,14 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _flush_folder(folder.parent)
+    flush_folder(folder.parent)
 
 
 def _flush_tree(folder: Path) -> None:
     """Wait until a folder and everything below it is on disk."""
     for path in (*folder.rglob("*"), folder):
         if path.is_dir():
-            _flush_folder(path)
+            flush_folder(path)
         else:
             _flush_file(path)
 
@@ -215,7 +215,7 @@ def _flush_file(file: Path) -> None:
         os.fsync(opened.fileno())
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Wait until the entries of a folder are on disk, where the platform can: Windows opens no folders."""
     try:
         handle = os.open(folder, os.O_RDONLY)

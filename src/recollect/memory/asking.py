@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -16,12 +15,11 @@ from recollect.evaluation.metrics import Evaluation
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph
 from recollect.memory.forecasts import Forecaster
+from recollect.memory.journal.moments import Moment
 from recollect.memory.questions import Table, Time
 from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.memory.snapshot import Snapshot
 from recollect.models.tensor_model import TensorModel
-
-Moment = str | datetime  # at which something was known
 
 
 class Asking(ABC):
@@ -45,6 +43,7 @@ class Asking(ABC):
         top: int = 10,
         include: str = "all",
         explain: int = 0,
+        known_at: Moment | None = None,
     ) -> pl.DataFrame:
         """Return the `top` best labels of the one slot that is not given.
 
@@ -59,40 +58,55 @@ class Asking(ABC):
         A time coarser than the grain ("2014-12" of days) or a range ("1914..1918") asks about the whole period. Stored
         is then what holds at any time of it. The column `time` is the last such time, or the likeliest one of a
         predicted answer, whose probability is that of this time.
+
+        With `known_at`, a moment, what was remembered and forgotten after it does not count. A moment is a datetime or
+        a text like "2026-03-01T14:30:00"; without a zone it is in UTC, and a date is its end.
         """
-        return self._at().recall(
+        return self._at(known_at).recall(
             subject=subject, predicate=predicate, object=object, time=time, top=top, include=include, explain=explain
         )
 
-    def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
+    def recall_many(
+        self,
+        questions: Table,
+        *,
+        top: int = 10,
+        include: str = "all",
+        explain: int = 0,
+        known_at: Moment | None = None,
+    ) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions.
 
         Columns of the questions: subject, predicate, object, time; one of them is null, or left out, in each row, and
         different rows may leave different slots open. Columns of the answers: `query`, the number of the question from
         0, the fact with its open slot filled in, and score, probability and status as in `recall`.
         """
-        return self._at().recall_many(questions, top=top, include=include, explain=explain)
+        return self._at(known_at).recall_many(questions, top=top, include=include, explain=explain)
 
-    def probability(self, facts: Table, *, slot: str = "object", explain: int = 0) -> pl.DataFrame:
+    def probability(
+        self, facts: Table, *, slot: str = "object", explain: int = 0, known_at: Moment | None = None
+    ) -> pl.DataFrame:
         """Return score, probability and status of given facts, one row each.
 
         The probability is that of `recall` if `slot` were open: it is calibrated for the candidates of that slot. With
         `explain=n` there are the columns of `recall` that say why.
         """
-        return self._at().probability(facts, slot=slot, explain=explain)
+        return self._at(known_at).probability(facts, slot=slot, explain=explain)
 
-    def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
+    def probabilities(
+        self, subject: str, predicate: str, object: str, *, known_at: Moment | None = None
+    ) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""
-        return self._at().probabilities(subject, predicate, object)
+        return self._at(known_at).probabilities(subject, predicate, object)
 
-    def when(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
+    def when(self, subject: str, predicate: str, object: str, *, known_at: Moment | None = None) -> pl.DataFrame:
         """Return the intervals in which a fact held: start, end, probability and status.
 
         Stored ones come first, with probability 1, the newest first. The last row is the likeliest interval apart from
         these; its probability is the mean over its times. A memory that learned no intervals predicts a single time.
         The end of a stored interval that has none is null.
         """
-        return self._at().when(subject, predicate, object)
+        return self._at(known_at).when(subject, predicate, object)
 
     def know(
         self,
@@ -104,6 +118,7 @@ class Asking(ABC):
         top: int = 10,
         include: str = "all",
         progress: Callable[[float], None] | None = None,
+        known_at: Moment | None = None,
     ) -> pl.DataFrame:
         """Return what holds as of a time, by default the last, among the facts with the given parts, at most `top`.
 
@@ -114,8 +129,10 @@ class Asking(ABC):
         memory that it projects to; its first question solves for the starts and ends of all facts, and calls
         `progress` with the share that is done. After the last stored time, intervals without an end are stored, and
         everything else is predicted.
+
+        `as_of` is about the world, `known_at` about the memory: what it had remembered by then.
         """
-        return self._at().know(
+        return self._at(known_at).know(
             subject=subject, predicate=predicate, object=object, as_of=as_of, top=top, include=include,
             progress=progress,
         )  # fmt: skip
@@ -129,13 +146,14 @@ class Asking(ABC):
         horizon: int = 7,
         top: int = 10,
         explain: int = 0,
+        known_at: Moment | None = None,
     ) -> pl.DataFrame:
         """Return the `top` likeliest facts with the given parts in each of the next `horizon` steps.
 
         Columns: subject, predicate, object, time and the probability that the fact holds then, given what is stored;
         with `explain=n` also `why`, the n stored facts with the largest shares of the evidence.
         """
-        return self._at().forecast(
+        return self._at(known_at).forecast(
             subject=subject, predicate=predicate, object=object, horizon=horizon, top=top, explain=explain
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -44,11 +45,16 @@ class Delta:
         cls,
         added: Sequence[tuple[str, str, str, int, int | None]] = (),
         removed: Sequence[tuple[str, str, str, int, int | None]] = (),
-        **fields: object,
+        **fields: Any,
     ) -> Delta:
         """Return the delta of runs (subject, predicate, object, first, last)."""
         rows = [(ADDED, *row) for row in added] + [(REMOVED, *row) for row in removed]
-        return cls(pl.DataFrame(rows, schema=SCHEMA, orient="row"), **fields)  # type: ignore[arg-type]
+        return cls(pl.DataFrame(rows, schema=SCHEMA, orient="row"), **fields)
+
+    @classmethod
+    def from_rows(cls, change: str, rows: pl.DataFrame, **fields: Any) -> Delta:
+        """Return the delta that makes one change of rows of subject, predicate, object, first and last."""
+        return cls(rows.with_columns(change=pl.lit(change)).select(SCHEMA.names()), **fields)
 
     def __len__(self) -> int:
         return self.frame.height
@@ -122,7 +128,7 @@ def net(frame: pl.DataFrame, step: int = 1) -> pl.DataFrame:
     rows = pl.DataFrame({"change": pl.Series(np.where(total > 0, ADDED, REMOVED), dtype=pl.String)})
     labels = frame.select(TRIPLE)[pieces.group]
     bins = bins_frame(pieces.first, pieces.last)
-    return pl.concat([rows, labels, bins], how="horizontal").filter(pl.Series(changed)).match_to_schema(SCHEMA)
+    return pl.concat([rows, labels, bins], how="horizontal").filter(pl.Series(changed)).select(SCHEMA.names())
 
 
 @dataclass(frozen=True, eq=False)

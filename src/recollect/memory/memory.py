@@ -6,17 +6,23 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.intervals import IntervalPredictor
 from recollect.graph.facts import EpisodicGraph
-from recollect.memory.asking import Asking, Moment
-from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
+from recollect.io.tables.reading import Source
+from recollect.memory.asking import Asking
 from recollect.memory.forecasts import Forecaster
-from recollect.memory.learning import Learned, Learning, finish_runs, run_training
+from recollect.memory.journal.effects import addition_of, fresh_facts, removal_of
+from recollect.memory.journal.inputs import FactParts
+from recollect.memory.journal.moments import Moment
+from recollect.memory.learning import Learned, Learning, ShowProgress, finish_runs, not_shown, run_training
 from recollect.memory.questions import Time
-from recollect.memory.saved import read_learned, to_bundle
+from recollect.memory.relearning import relearn
 from recollect.memory.scorer import MemoryScorer
 from recollect.memory.snapshot import Snapshot
+from recollect.memory.timeline import Timeline
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
@@ -42,10 +48,10 @@ class Memory(Asking):
         intervals: IntervalPredictor | None = None,
     ) -> None:
         """`about` says how the memory was learned; it is saved with it."""
-        self._snapshot = Snapshot(Learned(scorer, graph, calibration, about, forecaster, intervals))
+        self._timeline = Timeline(Learned(scorer, graph, calibration, about, forecaster, intervals))
 
     def _at(self, known_at: Moment | None = None) -> Snapshot:
-        return self._snapshot
+        return self._timeline.now() if known_at is None else self._timeline.at(known_at)
 
     @classmethod
     def learn(
@@ -109,13 +115,93 @@ class Memory(Asking):
     @classmethod
     def load(cls, path: str | Path) -> Memory:
         """Return the memory that was saved at `path`, after its files have been checked."""
-        bundle = read_bundle(Path(path))
-        with malformed_refused(path):
-            return cls.of(read_learned(bundle))
+        timeline = Timeline.load(Path(path))
+        memory = cls.of(timeline.now().learned)
+        memory._timeline = timeline
+        return memory
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the memory to a directory that `Memory.load` reads."""
-        write_bundle(Path(path), to_bundle(self._at().learned), overwrite=overwrite)
+        """Write the memory to a directory that `Memory.load` reads, with everything that was remembered since."""
+        self._timeline.save(Path(path), overwrite=overwrite)
+
+    # -- learning after deployment ------------------------------------------------------------------------------------
+
+    def remember(
+        self,
+        facts: Source = None,
+        *,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        time: Time | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        columns: Mapping[str, str | int] | None = None,
+        dates: str | None = None,
+        inclusive_end: bool = False,
+    ) -> pl.DataFrame:
+        """Store facts that were not stored yet, all or none, and return what was added.
+
+        `facts` is a file, a table, or rows (subject, predicate, object, time) or (subject, predicate, object, start,
+        end); `columns`, `dates` and `inclusive_end` are those of `recollect.read`. One fact is given by its parts:
+        `time` is one time or a range "2014-03-01..2014-03-05", both ends included; `start` and `end` are [start, end).
+        In a memory of intervals, an end that is left out is not known yet: the fact holds until it is forgotten from a
+        time on. New entities, predicates and times are fine. Facts that are stored are left alone.
+
+        The change of a memory that was loaded is on disk when this returns, in the journal that is a sibling of its
+        folder, and visible to the next question, in this process and in all others that have the memory open. That of
+        any other memory is kept in main memory; `save` it and `load` it for durable changes.
+        Columns: event, known_at, change, subject, predicate, object, from, to.
+        """
+        parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
+        options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
+        return self._timeline.change(addition_of(facts, parts, options))
+
+    def forget(
+        self,
+        facts: Source = None,
+        *,
+        entity: str | None = None,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        time: Time | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        columns: Mapping[str, str | int] | None = None,
+        dates: str | None = None,
+        inclusive_end: bool = False,
+        preview: bool = False,
+    ) -> pl.DataFrame:
+        """Remove stored facts, all or none, and return what was removed; what is not stored is left alone.
+
+        Facts are given as to `remember`. Parts that are left out match everything, and a time coarser than the grain
+        means all of it: `forget(subject="Turkey", time="2014-12")`. `entity` removes an entity altogether, from facts,
+        labels and embeddings, at every `known_at` too; `consolidate` then removes its label from the disk.
+        With `preview`, what would be removed is returned and stays.
+        """
+        parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
+        options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
+        effect = removal_of(facts, entity, parts, options)
+        return self._timeline.preview(effect) if preview else self._timeline.change(effect)
+
+    def consolidate(self, *, show: ShowProgress = not_shown) -> bool:
+        """Train on all that is stored now, from the weights that there are, and replace the saved memory in one step.
+
+        Return False if nothing was changed since the last time. Questions are answered meanwhile, and changes are
+        accepted; they are not lost. Of entities that were erased, no trace is left in the files.
+        """
+        return self._timeline.consolidate(
+            lambda learned, delta: relearn(learned, fresh_facts(learned, delta), show=show)
+        )
+
+    def changes(self, since: Moment | None = None, until: Moment | None = None) -> pl.DataFrame:
+        """Return what was remembered and forgotten between two moments, in order.
+
+        Columns: event, a number for what was changed together, known_at, change ("added", "removed" or "erased"),
+        subject, predicate, object, from and to; `to` is null where no end is known.
+        """
+        return self._timeline.changes(since, until)
 
     def project(self, as_of: Time | None = None, *, progress: Callable[[float], None] | None = None) -> Memory:
         """Return the semantic memory of what holds as of a time, by default the last."""

@@ -1,8 +1,9 @@
 """Rows of models for ids that came after training, and again for entities whose facts were removed.
 
-Rows are solved with the tables as they were trained: see `models.new_rows`. An entity that lost a fact of its training
-is solved again from the facts that it has left, if it has few: the solver reads all facts of an entity up to FACTS, and
-one of more hardly moves its row.
+Rows are solved with the tables as they were trained: see `models.new_rows`. What rows learned from a fact that is
+forgotten is taken out of them. An entity that had facts with an erased one, whose row is gone, is solved again from the
+facts that it has left, if it has few: the solver reads all facts of an entity up to FACTS, and one of more hardly moves
+its row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from recollect.graph.facts import EpisodicGraph, Facts, encode
 from recollect.graph.growing import GrownGraph
 from recollect.graph.runs import Runs
 from recollect.models.new_rows import Grown, RowSolver
-from recollect.models.new_rows.solver import FACTS
+from recollect.models.new_rows.trained import FACTS
 from recollect.models.tensor_model import TensorModel
 
 NONE = torch.empty(0, dtype=torch.int64)
@@ -65,12 +66,11 @@ class TrainedModels:
         return TrainedModels(models, facts, self.earlier, forgotten, bereft[bereft >= 0])
 
     def again(self, current: Facts, entities: int) -> dict[str, Tensor]:
-        """Return the trained entities that lost facts and have few left: their rows are solved again."""
-        lost = torch.cat([self.bereft, self.forgotten.s, self.forgotten.o]).unique()
-        if not len(lost):
+        """Return the trained entities that had facts with an erased one and have few left: they are solved again."""
+        if not len(self.bereft):
             return {}
         degree = torch.bincount(torch.cat([current.s, current.o]), minlength=entities)
-        return {"entity": lost[degree[lost] <= FACTS]}
+        return {"entity": self.bereft[degree[self.bereft] <= FACTS]}
 
 
 def grow_models(
@@ -91,11 +91,21 @@ def grow_models(
     )
     current = grown.graph.split("train")
     again = trained.again(current, sizes["entity"])
+    forgotten = trained.forgotten.with_slot("t", trained.forgotten.t + trained.earlier)
     solved = []
     for number, solver in enumerate(trained.solvers):
         known = trained.grown[number] if is_solved and trained.grown else None
         changed = Facts.concat([added, removed]) if known is not None else None
-        solved.append(solver.solve(sizes, current, earlier=trained.earlier, again=again, before=known, changed=changed))
+        found = solver.solve(
+            sizes,
+            current,
+            earlier=trained.earlier,
+            forgotten=forgotten,
+            again=again,
+            before=known,
+            changed=changed,
+        )
+        solved.append(found)
     trained = _same_solvers(trained, replace(trained, grown=tuple(solved)))
     return tuple(each.model for each in solved), trained
 

@@ -62,7 +62,7 @@ def parse_period(axis: TimeAxis, label: Time, *, ahead: int = 0) -> Period:
     if not is_period(axis, label):
         index = axis.index(label, ahead=ahead)
         return Period(index, index)
-    first, last = _bin_of(axis, start.strip(), False), _bin_of(axis, (end if dots else start).strip(), True)
+    first, last = bin_of(axis, start.strip(), False), bin_of(axis, (end if dots else start).strip(), True)
     if first > last:
         raise UserError(
             f"the period {text!r} ends before it begins; write it like "
@@ -86,7 +86,7 @@ def _is_coarser(axis: TimeAxis, label: str) -> bool:
     return coarser_grain(axis.grain, label) != axis.grain
 
 
-def _bin_of(axis: TimeAxis, label: str, at_end: bool) -> int:
+def bin_of(axis: TimeAxis, label: str, at_end: bool) -> int:
     """Return the first or the last bin, at the grain of the axis, of a label that may be coarser."""
     number = time_bin(label, axis.grain)
     if number is None and _is_coarser(axis, label):

@@ -26,7 +26,9 @@ from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import HISTORY
 
+JOURNAL = "journal"  # the id of the memory's journal, and the last event that the bundle absorbed
 KEPT = (
+    JOURNAL,
     "recipe",
     "seed",
     "training",
@@ -86,6 +88,7 @@ def read_learned(bundle: Bundle) -> Learned:
     highest = _parse_highest(about.get(HIGHEST, {}))
     calibration = Calibration(_parse_fits(about["calibration"]), bool(about.get("among_predicted", False)), highest)
     kept = {name: about[name] for name in KEPT if name in about}
+    _check_journal(kept.get(JOURNAL, {"id": "", "absorbed": 0}))
     forecaster = None
     if history is not None and FORECASTS in bundle.tensors:  # a bundle of an earlier version has none
         highest = _parse_highest(about.get(f"{FORECASTS}_{HIGHEST}", {}))
@@ -93,6 +96,14 @@ def read_learned(bundle: Bundle) -> Learned:
         forecaster = Forecaster.from_tensors(bundle.tensors[FORECASTS], history, horizons)
     intervals = from_dict(about[INTERVALS]) if INTERVALS in about else None
     return Learned(scorer, graph, calibration, kept, forecaster, intervals)
+
+
+def _check_journal(journal: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a journal and an event are described."""
+    if journal.keys() != {"id", "absorbed"} or not isinstance(journal["id"], str):
+        raise ValueError("its journal is not described by its id and an event")
+    if type(journal["absorbed"]) is not int or journal["absorbed"] < 0:
+        raise ValueError("its journal has no event like that")
 
 
 def _configs(models: Sequence[TensorModel]) -> dict[str, Any]:

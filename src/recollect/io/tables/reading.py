@@ -25,6 +25,7 @@ from recollect.io.table import Table, first_true, leave_out
 from recollect.io.tables.columns import TRIPLE, Given, check_roles
 from recollect.io.tables.files import SUFFIXES, is_address, read_file, table_files
 from recollect.io.tables.rows import arrow_rows, first_line, select_roles
+from recollect.io.times.axis import find_bins
 from recollect.io.times.dates import check_dates
 
 Source: TypeAlias = Any  # a path, a table (polars, pandas, Arrow, Ibis …), a list of those, or a dict of those by split
@@ -100,6 +101,40 @@ def read(
             name=name or _default_name(source),
             labels={} if found is None else found.labels,
         )
+
+    try:
+        if isinstance(source, str | Path) and not is_address(source):
+            return read_folder(Path(source), read_source)
+        return read_source(source)
+    except OSError as error:
+        raise UserError(f"{error.filename or source}: cannot be read ({error.strerror or error})") from error
+
+
+def read_changes(
+    source: Source,
+    grain: str,
+    *,
+    columns: Mapping[str, str | int] | None = None,
+    dates: str | None = None,
+    static: bool = False,
+    inclusive_end: bool = False,
+    whole_periods: bool = False,
+) -> tuple[Table, pl.DataFrame]:
+    """Read facts for a graph that exists: the table of all rows, and their first and last bins at its grain.
+
+    The source and the options are those of `read`; a bin is null where the interval is open. With `whole_periods`, a
+    time coarser than the grain is all of its period.
+    """
+    check_process()
+    check_dates(dates)
+    given = columns or {}
+    check_roles(given)
+
+    def read_source(source: Source) -> tuple[Table, pl.DataFrame]:
+        with ExitStack() as temporary:
+            tables = list(_read_splits(source, Reading(given, static, temporary)).values())
+            table = _without_missing(tables[0] if len(tables) == 1 else _concatenate(tables), False, given)
+            return find_bins(table, grain, dates, inclusive_end, whole_periods=whole_periods)
 
     try:
         if isinstance(source, str | Path) and not is_address(source):

@@ -50,14 +50,7 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
             for split, table in tables.items()
         }
         return RowTimes(tables, zero, TimeAxis("ordinal", 0, 1))
-    labels = _distinct_labels(tables, roles)
-    parsed = parse_times(
-        labels.select("label", "first"),
-        dates,
-        grain,
-        dated=_called_dates(tables, roles),
-        where=lambda row: _locate(tables, row),
-    )
+    labels, parsed = _parsed_labels(tables, roles, grain, dates)
     tables = {split: _readable(table, parsed) for split, table in tables.items()}
     times = labels.join(parsed.frame, on="label", how="left", maintain_order="left")
     note = None
@@ -75,6 +68,28 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
     step = int(np.gcd.reduce((starts if len(starts) else known) - ends[0]))  # of ordinals
     axis = TimeAxis.spanning(grain, ends, steps=[ends[0] + step])
     return RowTimes(tables, bins, axis, (note,) if note else ())
+
+
+def find_bins(
+    table: Table, grain: str, dates: str | None, inclusive_end: bool, *, whole_periods: bool = False
+) -> tuple[Table, pl.DataFrame]:
+    """Return the rows whose times are known and their first and last bin at `grain`, null where open.
+
+    With `whole_periods`, a time coarser than the grain covers all bins of its period; otherwise it is refused.
+    """
+    tables = {"train": table}
+    roles = _time_roles(tables)
+    if not roles:
+        return table, pl.DataFrame({"first": [0] * table.frame.height, "last": 0})
+    labels, parsed = _parsed_labels(tables, roles, grain, dates)
+    table = _readable(table, parsed)
+    times = labels.join(parsed.frame, on="label", how="left", maintain_order="left")
+    is_point = "time" in roles
+    table, bins = _row_bins(table, _with_bins(times, grain, inclusive_end, coarse=not is_point or whole_periods), grain)
+    if is_point and whole_periods:
+        ends = _with_bins(times, grain, inclusive_end=True, coarse=True)
+        bins = bins.with_columns(last=_look_up(table.frame, "time", ends)["last_bin"])
+    return table, bins.select("first", "last")
 
 
 def _time_roles(tables: Mapping[str, Table]) -> list[str]:
@@ -103,6 +118,21 @@ def _distinct_labels(tables: Mapping[str, Table], roles: list[str]) -> pl.DataFr
         offset += table.frame.height
     counts = (pl.col("first").min(), pl.col("starts").sum(), pl.col("ends").sum())
     return pl.concat(columns).drop_nulls("label").group_by("label").agg(counts).sort("first", "label")
+
+
+def _parsed_labels(
+    tables: Mapping[str, Table], roles: list[str], grain: str | None, dates: str | None
+) -> tuple[pl.DataFrame, TimeLabels]:
+    """Return the distinct labels of all time columns, and what they mean."""
+    labels = _distinct_labels(tables, roles)
+    parsed = parse_times(
+        labels.select("label", "first"),
+        dates,
+        grain,
+        dated=_called_dates(tables, roles),
+        where=lambda row: _locate(tables, row),
+    )
+    return labels, parsed
 
 
 def _called_dates(tables: Mapping[str, Table], roles: list[str]) -> bool:

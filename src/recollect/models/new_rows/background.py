@@ -11,7 +11,7 @@ from torch import Tensor
 from recollect.graph.facts import Facts
 from recollect.models.new_rows.features import row_features
 from recollect.models.new_rows.open_facts import asked
-from recollect.models.new_rows.problem import NonAnswers, Questions, trained_scores
+from recollect.models.new_rows.problem import NonAnswers, Questions, TrainedEntities
 from recollect.models.tensor_model import TensorModel
 
 OVERALL = 256  # questions for each slot, of all predicates
@@ -29,11 +29,14 @@ class _Sample:
 class Background:
     """Samples of the questions of trained facts, every n-th of all and of each predicate, computed when needed."""
 
-    def __init__(self, trained: TensorModel, facts: Facts) -> None:
-        self.trained = trained
+    def __init__(self, trained: TensorModel, entities: TrainedEntities, facts: Facts) -> None:
+        self.trained, self.entities = trained, entities
         self._facts: dict[str, Facts] = {}  # by the slot they are asked for
         for questions, slot in asked(trained, facts):
             self._facts[slot] = Facts.concat([self._facts.get(slot, Facts.of([])), questions])
+        self._counts = {
+            slot: questions.p.bincount(minlength=trained.id_count("p")) for slot, questions in self._facts.items()
+        }
         self._overall: dict[str, _Sample] = {}
         self._by_predicate: dict[tuple[str, int], NonAnswers] = {}
 
@@ -45,7 +48,7 @@ class Background:
                 continue
             answered = [each.facts.p for each in questions if each.slot == each.asked == slot]
             own = self._trained_ids(torch.cat([facts.p[:0], *answered]).unique(), predicates)
-            own = own[torch.isin(own, facts.p)]
+            own = own[self._counts[slot][own] > 0]
             found += [self._of_predicate(slot, predicate) for predicate in own.tolist()]
             overall = self._all(slot)
             others = ~torch.isin(overall.predicates, own)
@@ -79,5 +82,5 @@ class Background:
     def _sampled(self, sample: Facts, slot: str, count: int) -> NonAnswers:
         """Return a sample that stands for `count` questions."""
         features, offset = row_features(self.trained, sample, slot)
-        rest = trained_scores(self.trained, sample, slot, self.trained.sizes["entity"], without=None).logsumexp(1)
+        rest = self.entities.scores(self.trained, sample, slot).logsumexp(1)
         return NonAnswers(features, rest - offset, rest.new_full((len(sample),), count / max(1, len(sample))))

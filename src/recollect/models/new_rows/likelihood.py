@@ -122,6 +122,25 @@ def minimise(design: Design, likelihood: Likelihood, *, prior: Tensor, ridge: fl
     return x
 
 
+def downdate(
+    left: tuple[Design, Likelihood] | None, lost: tuple[Design, Likelihood], x: Tensor, *, ridge: float, limit: float
+) -> Tensor:
+    """Return x + H⁻¹ g: where the minimum at x moves to, to first order, when the losses `lost` are taken away.
+
+    g is their gradient at x, and H the Hessian of the losses that are `left` and of ridge ‖x − prior‖². A step that is
+    longer than `limit` is shortened to it.
+    """
+    gone, losses = lost
+    by_score, _ = losses.derivatives(gone.apply(x))
+    gradient = gone.adjoint(by_score)
+    step = gradient / (2 * ridge)
+    if left is not None:
+        design, likelihood = left
+        _, curvature = likelihood.derivatives(design.apply(x))
+        step = _solve(lambda v: design.adjoint(curvature(design.apply(v))) + 2 * ridge * v, gradient)
+    return x + step * min(1.0, limit / max(step.norm().item(), 1e-30))
+
+
 def _solve(hessian: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
     """Return v with H v = right by conjugate gradients: (d,)."""
     v, residual = torch.zeros_like(right), right.clone()

@@ -52,8 +52,10 @@ class OpenFacts:
         return [of_subjects, of_objects]
 
     def has_others(self, key: RowKey) -> bool:
-        """Return whether some fact of an id has another open id."""
+        """Return whether some fact of an id has another open id, or the same in both slots."""
         facts = self.of(key)
+        if key.kind == "entity" and bool((facts.s == facts.o).any()):
+            return True
         number = self.layout.time(key.number) if key.kind == "time" else key.number
         for slot in self.model.slots:
             kind, ids = KINDS[slot], facts.column(slot)

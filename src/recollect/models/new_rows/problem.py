@@ -38,36 +38,45 @@ class Questions:
     asked: str  # equal to `slot` if the id is the answer
 
 
-def questions_of(row: int, kind: str, facts: Facts, asked: str, slots: str) -> list[Questions]:
-    """Return the questions about the id `row` of a kind among facts asked for a slot, by the slot of the id.
+def questions_of(row: int, kind: str, asked: Sequence[tuple[Facts, str]], slots: str) -> list[Questions]:
+    """Return the questions about the id `row` of a kind among facts that are asked for a slot, by the slot of the id.
 
-    Facts that have the id in two slots are left out: their θ is not linear in its row.
+    A fact that has the id in two slots is asked about in both; in the other one the row is as the model has it.
     """
     of_kind = [slot for slot in slots if KINDS[slot] == kind]
-    occurrences = sum((facts.column(slot) == row).long() for slot in of_kind)
-    found = []
-    for slot in of_kind:
-        has_row = (facts.column(slot) == row) & (occurrences == 1)
-        if bool(has_row.any()):
-            found.append(Questions(facts[has_row], slot, asked))
-    return found
+    found: dict[tuple[str, str], list[Facts]] = {}
+    for facts, open_slot in asked:
+        for slot in of_kind:
+            found.setdefault((slot, open_slot), []).append(facts[facts.column(slot) == row])
+    groups = [Questions(Facts.concat(parts), slot, open_slot) for (slot, open_slot), parts in found.items()]
+    return [group for group in groups if len(group.facts)]
 
 
-@torch.no_grad()
-def trained_scores(model: TensorModel, facts: Facts, slot: str, entities: int, *, without: Tensor | None) -> Tensor:
-    """Return θ of each fact with each trained entity, the first `entities` ids; −∞ for the ids `without`: (B, N)."""
-    scores = model.score_against(facts, slot, torch.arange(entities))
-    if without is None:
+class TrainedEntities:
+    """The trained entities as candidates: the first ids of any model that has more."""
+
+    def __init__(self, trained: TensorModel) -> None:
+        self.count = trained.sizes["entity"]
+        self._rows = {slot: trained.candidates(slot) for slot in "so"}
+
+    @torch.no_grad()
+    def scores(self, model: TensorModel, facts: Facts, slot: str, *, without: Tensor | None = None) -> Tensor:
+        """Return θ of each fact with each trained entity in a slot, −∞ for the ids `without`: (B, N)."""
+        rows = self._rows[slot]
+        if rows is None:
+            scores = model.score_against(facts, slot, torch.arange(self.count))
+        else:
+            scores = model.queries(facts, slot) @ rows.T
+        if without is not None:
+            answers = (without < self.count).nonzero()[:, 0]
+            scores[answers, without[answers]] = -torch.inf
         return scores
-    rows = (without < entities).nonzero()[:, 0]
-    scores[rows, without[rows]] = -torch.inf
-    return scores
 
 
 def assemble(
     model: TensorModel,
     questions: Sequence[Questions],
-    entities: int,
+    entities: TrainedEntities,
     *,
     weight: float = 1.0,
     background: Sequence[NonAnswers] = (),
@@ -77,14 +86,14 @@ def assemble(
     answers = [each for each in questions if each.slot == each.asked]
     like = model.entity.detach()
     width = min(max(FEATURES // max(1, sum(len(each.facts) for each in choices)), CANDIDATES[0]), CANDIDATES[1])
-    candidates, log_weights = [], [like.new_zeros(0, 1 + min(width, entities))]
+    candidates, log_weights = [], []
     for each in choices:
         chosen, log_weight = choose_candidates(model, each.facts, each.asked, entities, width)
         candidates.append((substitute(each.facts, each.asked, chosen), each.slot))
         log_weights.append(log_weight)
-    log_weight = torch.cat(log_weights)
+    log_weight = torch.cat(log_weights) if log_weights else like.new_zeros(0, 1)
     rests = [
-        trained_scores(model, each.facts, each.asked, entities, without=each.facts.column(each.asked)).logsumexp(1)
+        entities.scores(model, each.facts, each.asked, without=each.facts.column(each.asked)).logsumexp(1)
         for each in answers
     ]
     rest = torch.cat([like.new_zeros(0), *rests, *(each.log_rest for each in background)])
@@ -95,22 +104,24 @@ def assemble(
     return design, Likelihood(offset, log_weight, like.new_full((len(log_weight),), weight), rest, is_answer, count)
 
 
-def choose_candidates(model: TensorModel, facts: Facts, slot: str, entities: int, width: int) -> tuple[Tensor, Tensor]:
+def choose_candidates(
+    model: TensorModel, facts: Facts, slot: str, entities: TrainedEntities, width: int
+) -> tuple[Tensor, Tensor]:
     """Return candidates of each question, its own answer first, and log weights: (B, 1 + at most width) each.
 
     Half of them are the trained entities that score highest by the current rows. The others are every n-th trained
     entity, each counted as many times as makes up for those that are left out. All of them if there are few.
     """
     own = facts.column(slot)[:, None]
-    scores = trained_scores(model, facts, slot, entities, without=own[:, 0])
-    best = entities if entities <= width else width // 2
+    scores, count = entities.scores(model, facts, slot, without=own[:, 0]), entities.count
+    best = count if count <= width else width // 2
     top = scores.topk(best, dim=1).indices
-    spread = torch.arange(0, entities, -(-entities // (width - best))) if best < entities else top.new_empty(0)
+    spread = torch.arange(0, count, -(-count // (width - best))) if best < count else top.new_empty(0)
     others = torch.cat([top, spread.expand(len(facts), -1)], dim=1)
     repeated = (spread[None, :, None] == top[:, None, :]).any(2)
     is_left_out = torch.cat([torch.zeros_like(top, dtype=torch.bool), repeated], dim=1) | (others == own)
     log_weight = scores.new_zeros(len(facts), others.shape[1])
-    log_weight[:, best:] = math.log((entities - best) / max(1, len(spread))) if best < entities else 0.0
+    log_weight[:, best:] = math.log((count - best) / len(spread)) if best < count else 0.0
     log_weight = log_weight.masked_fill(is_left_out, -torch.inf)
     return torch.cat([own, others], dim=1), torch.cat([log_weight.new_zeros(len(facts), 1), log_weight], dim=1)
 
