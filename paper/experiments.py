@@ -10,7 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paper import as_of, costs, forecast, history, intervals, leaderboards, projection, projection_page, rare, tables
+from paper import (
+    as_of,
+    costs,
+    forecast,
+    history,
+    intervals,
+    leaderboards,
+    projection,
+    projection_page,
+    rare,
+    stream,
+    stream_page,
+    tables,
+)
 from paper.provenance import commit, provenance
 from paper.workspace import Report, Workspace
 from recollect import UserError
@@ -53,6 +66,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "history": Experiment("History alone and added to models", 60, history.run, history.page),
     "forecast": Experiment("Forecasts one step ahead", 15, forecast.run, forecast.page),
     "intervals": Experiment("When facts held, as intervals", 2, intervals.run, intervals.page),
+    "stream": Experiment("Learning day by day", 20, stream.run, stream_page.page),
 }
 
 

@@ -37,13 +37,13 @@ class Plan:
     data: str = "icews14-forecast"
     days: int = 61
     old: int = 2000
-    every: int = 30  # days between trainings, from the first day on
+    every: int = 30  # days between trainings, after the first day
     seed: int = 0
 
     @property
     def moments(self) -> list[int]:
         """The numbers of days after which memories are trained again and compared."""
-        return list(range(1, self.days + 1, self.every))
+        return list(range(1 + self.every, self.days + 1, self.every))
 
 
 QUICK = Plan(data="world", days=5, old=40, every=2)
