@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paper.markdown import markdown_table, number, percent
+from paper.markdown import board_heading, markdown_table, number, percent
 from paper.workspace import Workspace
 from recollect import EpisodicGraph, Facts, split_by_time
 from recollect.evaluation.baselines import Baseline
@@ -108,11 +108,7 @@ def page(found: dict[str, Any], _folder: Path) -> str:
         "that of `yago-forecast`.",
     ]
     for board in found["boards"]:
-        sizes, splits = board["sizes"], board["splits"]
-        parts.append(
-            f"## {board['data']}\n\n{sizes['entity']:,} entities × {sizes['predicate']} predicates × "
-            f"{sizes['time']} times; {splits['train']:,} / {splits['valid']:,} / {splits['test']:,} facts."
-        )
+        parts.append(board_heading(board))
         head = ["", "valid MRR", "test MRR", "@1", "@3", "@10", "TGB", "CPU min"]
         parts.append(markdown_table(head, [_line(row) for row in board["rows"]]))
         if board["published"]:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from paper.leaderboard_entries import Entry, modern
-from paper.markdown import group, markdown_table, mean_and_spread, number, percent
+from paper.markdown import board_heading, group, markdown_table, mean_and_spread, number, percent
 from paper.workspace import Workspace
 from recollect import EpisodicGraph, Facts, split_randomly
 from recollect.evaluation.baselines import DECAYS, Baseline
@@ -184,11 +184,7 @@ def page(found: dict[str, Any], _folder: Path) -> str:
         "and [recipes-gdelt](recipes-gdelt.md).",
     ]
     for board in found["boards"]:
-        sizes, splits = board["sizes"], board["splits"]
-        parts.append(
-            f"## {board['data']}\n\n{sizes['entity']:,} entities × {sizes['predicate']} predicates × "
-            f"{sizes['time']:,} times; {splits['train']:,} / {splits['valid']:,} / {splits['test']:,} facts."
-        )
+        parts.append(board_heading(board))
         head = ["", *KINDS.values(), "@1", "@3", "@10", "valid", "min", "seeds"]
         lines = [
             _line(rows)

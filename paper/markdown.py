@@ -40,6 +40,15 @@ def file_name(data: str) -> str:
     return re.sub(r"[^\w.-]", "-", name)
 
 
+def board_heading(board: dict[str, Any]) -> str:
+    """Return the heading of a dataset's table, and its sizes."""
+    sizes, splits = board["sizes"], board["splits"]
+    return (
+        f"## {board['data']}\n\n{sizes['entity']:,} entities × {sizes['predicate']} predicates × "
+        f"{sizes['time']:,} times; {splits['train']:,} / {splits['valid']:,} / {splits['test']:,} facts."
+    )
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """Return a number with that many digits after the point; a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"

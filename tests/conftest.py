@@ -145,3 +145,18 @@ def random_model(
 def memory_of(model: TensorModel, graph: EpisodicGraph) -> Memory:
     """Return a memory of a model alone, without history or calibration."""
     return Memory(MemoryScorer((model,), None, {}), graph, UNCALIBRATED, {})
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Return the list of figures that were saved, with all text laid out."""
+    from matplotlib.figure import Figure
+
+    figures = []
+
+    def savefig(figure: Figure, path: Path) -> None:
+        figure.canvas.draw()
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures

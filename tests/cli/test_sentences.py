@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recollect import UserError
-from recollect.cli.sentences import FILLERS, QUESTION_WORDS, SLOTS, Grammar, fold
+from recollect.cli.sentences import FILLERS, QUESTION_WORDS, Grammar, fold
 
 ENTITIES = ["France", "New Zealand", "Zealand", "Ann", "Republic of Arland", "1950", "In"]
 PREDICATES = ["leads", "head of", "head of state of", "Make_a_visit", "Ann"]
@@ -52,9 +52,7 @@ def grammar() -> Grammar:
     ],
 )
 def test_lines_give_these_parts(grammar, line, parts):
-    question = grammar.parse(line)
-    assert question.given == parts
-    assert question.open_slots == [slot for slot in SLOTS if slot not in parts]
+    assert grammar.parse(line).given == parts
 
 
 @pytest.mark.parametrize(

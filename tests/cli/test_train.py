@@ -155,7 +155,7 @@ def test_every_setting_of_a_recipe_is_shown_and_can_be_set(run):
 
 
 BAD_DATA = {
-    "missing.csv": (None, "missing.csv: neither a file or folder nor a dataset"),
+    "missing.csv": (None, "missing.csv: no such file, folder or dataset; correct the path, or choose one of"),
     "empty.csv": ("", "empty.csv: the file is empty"),
     "column.csv": ("subject,deed,object,time\na,b,c,1\n", "column.csv, line 1: no column for the predicate"),
     "date.csv": ("s,p,o,t\na,b,c,2014-01-01\na,b,c,soon\n", "date.csv, line 3: cannot read 'soon' as the time"),

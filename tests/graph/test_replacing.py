@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.graph.fact_index import FactIndex
@@ -17,6 +17,8 @@ from recollect.graph.runs import Runs, is_canonical, merge_runs
 SIZES = {"entity": 3, "predicate": 2, "time": 6}
 CELL = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 2), st.integers(0, 5))
 SPAN = st.tuples(CELL, st.integers(0, 3), st.booleans())
+
+STEPS = st.lists(st.tuples(st.lists(SPAN, max_size=3), st.lists(SPAN, max_size=3)), max_size=3)
 
 
 def runs_of(spans) -> Runs:
@@ -40,7 +42,8 @@ def with_future(runs: Runs) -> set[tuple[int, ...]]:
 NO_RUNS = runs_of([])
 
 
-@given(st.lists(CELL, max_size=12), st.lists(st.tuples(st.lists(SPAN, max_size=3), st.lists(SPAN, max_size=3))))
+@settings(max_examples=60)
+@given(st.lists(CELL, max_size=12), STEPS)
 def test_a_store_of_facts_changes_like_a_set(cells, steps):
     expected = set(cells)
     store = in_order(Facts.of(sorted(expected)), SIZES)
@@ -59,7 +62,8 @@ def test_a_store_of_facts_changes_like_a_set(cells, steps):
             assert torch.equal(index.codes(slot), FactIndex(store, SIZES).codes(slot))
 
 
-@given(st.lists(SPAN, max_size=12), st.lists(st.tuples(st.lists(SPAN, max_size=3), st.lists(SPAN, max_size=3))))
+@settings(max_examples=60)
+@given(st.lists(SPAN, max_size=12), STEPS)
 def test_a_store_of_runs_changes_like_a_set(spans, steps):
     store = in_order(runs_of(spans), SIZES)
     expected = with_future(store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,21 +10,6 @@ import pytest
 from recollect import UserError
 from recollect.graph.describe import describe
 from recollect.io.plots import bars, check_figure, fact_over_time, graph_overview, learning_curves
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """Return the list of figures that were saved, with all text laid out."""
-    from matplotlib.figure import Figure
-
-    figures = []
-
-    def savefig(figure: Figure, path: Path) -> None:
-        figure.canvas.draw()
-        figures.append(figure)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    return figures
 
 
 def test_learning_curves_show_loss_and_the_best_validation(drawn, tmp_path):

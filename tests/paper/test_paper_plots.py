@@ -3,26 +3,8 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-
-import pytest
 
 from paper.plots import Line, lines
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """Return the list of figures that were saved."""
-    from matplotlib.figure import Figure
-
-    figures = []
-
-    def savefig(figure: Figure, path: Path) -> None:
-        figure.canvas.draw()
-        figures.append(figure)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    return figures
 
 
 def test_points_on_a_logarithmic_axis_fill_the_panel(drawn, tmp_path):

@@ -91,7 +91,7 @@ def baseline(
     if isinstance(known, RunIndex):
         known = known.around(facts, parse_slots(slots))
     if not len(facts):
-        raise UserError(f"the {split} split of {graph.name} has no facts; choose another")
+        raise UserError(f"the {split} split of {graph.name} has no facts; choose another --split")
     train = graph.split("train")
     scorers: dict[str, Scorer] = {name: Baseline(train, graph.sizes, decay=decay) for name, decay in DECAYS.items()}
     scorers["history"] = History.fit(stored_in(graph, "train"), graph.sizes)

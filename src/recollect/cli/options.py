@@ -86,7 +86,9 @@ def load_graph(
             bar.update(task, description=plain(data))
             return dataset(data, progress=lambda done, total: bar.update(task, completed=done, total=total))
     if not data or not (is_address(data) or has_magic(data) or existing_folder(Path(data)).exists()):
-        raise UserError(f"{data}: neither a file or folder nor a dataset; the datasets are {', '.join(DATASETS)}")
+        raise UserError(
+            f"{data}: no such file, folder or dataset; correct the path, or choose one of {', '.join(DATASETS)}"
+        )
     static = grain == "none"
     graph = read(
         data,

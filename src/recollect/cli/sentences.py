@@ -31,11 +31,6 @@ class Question:
 
     given: dict[str, str]
 
-    @property
-    def open_slots(self) -> list[str]:
-        """The slots that are not given."""
-        return [slot for slot in SLOTS if slot not in self.given]
-
 
 def fold(text: str) -> str:
     """Return a text as labels are compared: lower case, with single blanks.

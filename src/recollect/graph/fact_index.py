@@ -120,13 +120,13 @@ def _order(slot: str) -> str:
 
 def _recode(codes: Tensor, old: Mapping[str, int], new: Mapping[str, int], order: str) -> Tensor:
     """Return the codes (m,) of the same facts among other numbers of ids."""
-    recoded, radix = torch.zeros_like(codes), 1
+    rest, radix = codes.numpy(), 1
+    recoded = np.zeros_like(rest)
     for slot in reversed(order):
-        size = old[KINDS[slot]]
-        rest = codes // size
-        recoded += (codes - rest * size) * radix
-        codes, radix = rest, radix * new[KINDS[slot]]
-    return recoded
+        rest, digit = np.divmod(rest, old[KINDS[slot]])
+        recoded += digit * radix
+        radix *= new[KINDS[slot]]
+    return torch.from_numpy(recoded)
 
 
 def expand_ranges(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -15,6 +14,8 @@ from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
 from recollect.graph.replacing import Replaced, change_store, in_order
 from recollect.graph.runs import Runs, RunSplits, stored
 from recollect.graph.times import MAX_TIMES, TimeAxis
+
+Run = tuple[str, str, str, int, int | None]  # subject, predicate, object, first and last bin, None without an end
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +49,8 @@ class GrownGraph:
 def grow_graph(
     graph: EpisodicGraph,
     *,
-    removed: pl.DataFrame,
-    added: pl.DataFrame,
+    removed: Sequence[Run] = (),
+    added: Sequence[Run] = (),
     erased: Sequence[str] = (),
     entities: Sequence[str] = (),
     predicates: Sequence[str] = (),
@@ -58,16 +59,15 @@ def grow_graph(
     """Return the graph after a change; only the train split gains or loses facts, but erased entities leave all.
 
     In this order: entities are erased with their facts, labels are appended, the axis is extended to reach two bins,
-    runs are removed, runs are added. Runs are rows of subject, predicate, object, first and last bin, both included;
-    `last` is null without an end. A bin is that of `TimeAxis`: first + id · step. A graph of facts stores a run as
+    runs are removed, runs are added. A bin is that of `TimeAxis`: first + id · step. A graph of facts stores a run as
     single facts, one for each of its times, so that all other facts are read as before; it has no run without an end.
     """
     kept, entity_ids = _erase(graph.entities, erased)
     grown = replace(
         graph,
-        entities=_append(kept, [*entities, *added["subject"], *added["object"]]),
-        predicates=_append(graph.predicates, [*predicates, *added["predicate"]]),
-        times=_extend(graph.times, [reach or (), *_bounds(added), *_ends(graph, removed)]),
+        entities=_append(kept, [*entities, *(label for run in added for label in (run[0], run[2]))]),
+        predicates=_append(graph.predicates, [*predicates, *(run[1] for run in added)]),
+        times=_extend(graph.times, [*(reach or ()), *_bins(added), *_bin_after(graph, removed)]),
     )
     earlier = (graph.times.first - grown.times.first) // grown.times.step
     splits = {name: _renumber(stored(graph, name), entity_ids, earlier) for name in graph.splits}
@@ -99,23 +99,22 @@ def _append(vocabulary: Vocabulary, labels: Sequence[str]) -> Vocabulary:
     return Vocabulary(vocabulary.kind, (*vocabulary.labels, *new)) if new else vocabulary
 
 
-def _bounds(runs: pl.DataFrame) -> list[tuple[int, int]]:
-    """Return the first and the last bin of some runs; those without an end do not extend the axis by it."""
-    bins = [*runs["first"].to_list(), *runs["last"].drop_nulls().to_list()]
-    return [(min(bins), max(bins))] if bins else []
+def _bins(runs: Sequence[Run]) -> list[int]:
+    """Return the first and last bins of runs; those without an end do not extend the axis by it."""
+    return [number for run in runs for number in run[3:] if number is not None]
 
 
-def _ends(graph: EpisodicGraph, removed: pl.DataFrame) -> list[tuple[int, int]]:
+def _bin_after(graph: EpisodicGraph, removed: Sequence[Run]) -> list[int]:
     """Return the bin after removed times at the end of the axis, where an interval without an end goes on."""
     axis, store = graph.times, stored(graph, "train")
-    bins = removed["last"].drop_nulls().to_list() if isinstance(store, Runs) and store.has_ongoing else []
-    after = max(bins, default=axis.first) + axis.step
-    return [(after, after)] if after >= axis.first + len(axis) * axis.step else []
+    last = axis.first + (len(axis) - 1) * axis.step
+    ends = [run[4] for run in removed if run[4] is not None and run[4] >= last]
+    return [max(ends) + axis.step] if ends and isinstance(store, Runs) and store.has_ongoing else []
 
 
-def _extend(axis: TimeAxis, bins: Sequence[tuple[int, ...]]) -> TimeAxis:
+def _extend(axis: TimeAxis, bins: Sequence[int]) -> TimeAxis:
     """Return the axis from the first to the last of its own and other bins."""
-    every = [axis.first, axis.first + (len(axis) - 1) * axis.step, *(number for pair in bins for number in pair)]
+    every = [axis.first, axis.first + (len(axis) - 1) * axis.step, *bins]
     size = (max(every) - min(every)) // axis.step + 1
     if size > MAX_TIMES:
         raise UserError(f"the times would span {size:,} steps of one {axis.grain}; wanted at most {MAX_TIMES:,}")
@@ -146,23 +145,23 @@ def _reaching(store: Facts | Runs, times: int) -> Facts | Runs:
     return replace(store, last=store.last.masked_fill(store.goes_on, times - 1))
 
 
-def _runs(graph: EpisodicGraph, frame: pl.DataFrame) -> Runs:
-    """Return the runs of a table by label and bin; those with labels that the graph does not have are left out."""
+def _runs(graph: EpisodicGraph, rows: Sequence[Run]) -> Runs:
+    """Return runs by id; those with labels that the graph does not have are left out."""
+    if not rows:
+        return Runs.of_points(Facts.of([]))
+    subjects, predicates, objects, first, last = zip(*rows, strict=True)
     entities, axis = graph.entities, graph.times
-    columns = [
-        entities.find(frame["subject"]),
-        graph.predicates.find(frame["predicate"]),
-        entities.find(frame["object"]),
-    ]
-    first, last = (((frame[name] - axis.first) // axis.step) for name in ("first", "last"))
-    ids = torch.stack([*map(_column, columns), _column(first.to_list())], dim=1)
-    ongoing = torch.tensor(last.is_null().to_list(), dtype=torch.bool) if last.null_count() else None
-    runs = Runs(Facts(ids), _column(last.fill_null(len(axis) - 1).to_list()), ongoing)
+    columns = [entities.find(subjects), graph.predicates.find(predicates), entities.find(objects), _ids(axis, first)]
+    ids = torch.tensor(columns, dtype=torch.int64).T.contiguous()
+    is_open = [number is None for number in last]
+    end = axis.first + (len(axis) - 1) * axis.step
+    ends = torch.tensor(_ids(axis, [end if number is None else number for number in last]))
+    runs = Runs(Facts(ids), ends, torch.tensor(is_open) if any(is_open) else None)
     return runs[(ids[:, :3] >= 0).all(dim=1)]
 
 
-def _column(numbers: list[int]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.int64)
+def _ids(axis: TimeAxis, bins: Sequence[int]) -> list[int]:
+    return [(number - axis.first) // axis.step for number in bins]
 
 
 def _as_splits(splits: Mapping[str, Facts | Runs], grain: str) -> Mapping[str, Facts]:

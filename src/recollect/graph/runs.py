@@ -170,6 +170,8 @@ def stored(graph: EpisodicGraph, split: str) -> Facts | Runs:
 def stored_in(graph: EpisodicGraph, *splits: str) -> Facts | Runs:
     """Return what some splits store, together; those that the graph does not have are empty."""
     found = [stored(graph, split) for split in splits if split in graph.splits]
+    if len(found) == 1:
+        return found[0]  # without a copy: questions ask for it
     if has_runs(graph):
         return Runs.concat(part for part in found if isinstance(part, Runs))
     return Facts.concat(part for part in found if isinstance(part, Facts))

@@ -105,7 +105,9 @@ def _read_export(folder: Path) -> EpisodicGraph:
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"{error.filename or folder}: cannot be read ({error.strerror or error})") from error
+        raise UserError(
+            f"{error.filename or folder}: cannot be read ({error.strerror or error}); let this user read it"
+        ) from error
     except (pl.exceptions.PolarsError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{folder / GRAPH}: no export is like this ({reason}); {RESTORE}") from error

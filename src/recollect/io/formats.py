@@ -90,7 +90,7 @@ def _ends(times: TimeAxis) -> list[str]:
     try:
         return replace(times, first=times.first + times.step).labels
     except (OverflowError, ValueError) as error:
-        raise UserError(f"there is no time after {times.label(len(times) - 1)}, where an interval ends") from error
+        raise UserError(f"no time is after {times.label(len(times) - 1)}; let intervals end before it") from error
 
 
 def _frame(runs: Runs, written: Mapping[str, pl.Series], is_runs: bool) -> pl.DataFrame:

@@ -89,13 +89,13 @@ def _names(file: Path) -> dict[str, str]:
         rows = rows[1:]  # a count
     for number, cells in rows:
         if len(cells) < 2:
-            raise UserError(f"{file}, line {number}: wanted a name and an id, separated by a tab")
+            raise UserError(f"{file}, line {number}: wanted a name and an id, separated by a tab; correct it")
     ids_are_second = all(_ID.fullmatch(cells[1].strip()) for _, cells in rows)
     names: dict[str, str] = {}
     for number, (first, second, *_) in rows:
         name, id_ = (first, second) if ids_are_second else (second, first)
         if not _ID.fullmatch(id_.strip()):
-            raise UserError(f"{file}, line {number}: wanted a name and an id, separated by a tab")
+            raise UserError(f"{file}, line {number}: wanted a name and an id, separated by a tab; correct it")
         if str(int(id_)) in names:
             raise UserError(f"{file}, line {number}: the id {int(id_)} has a name already; correct it")
         names[str(int(id_))] = name
@@ -119,7 +119,9 @@ def _fact_columns(path: Path, static: bool) -> pl.DataFrame:
     try:
         frame = pl.read_csv(path, separator=separator, has_header=False, quote_char=None, infer_schema=False)
     except pl.exceptions.PolarsError as error:
-        raise UserError(f"{path}: wanted ids of subject, predicate, object and time, separated by tabs") from error
+        raise UserError(
+            f"{path}: wanted ids of subject, predicate, object and time, separated by tabs; correct it"
+        ) from error
     roles = [*ROLES] if static else [*ROLES, "time"]
     if frame.width < len(roles):
         raise UserError(f"{path}: {frame.width} columns of ids; without times, read it by static=True (--grain none)")

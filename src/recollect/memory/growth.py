@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from recollect.engine import one_thread
 from recollect.errors import check_process
-from recollect.graph.growing import GrownGraph, grow_graph
+from recollect.graph.facts import EpisodicGraph
+from recollect.graph.growing import GrownGraph, Run, grow_graph
 from recollect.graph.runs import stored
 from recollect.history.history import History
-from recollect.memory.changes import Delta
+from recollect.memory.changes import ADDED, REMOVED, Delta
 from recollect.memory.learning import Learned
 from recollect.memory.model_growth import grow_models
 from recollect.memory.scorer import MemoryScorer
@@ -42,15 +44,23 @@ def grow(learned: Learned, delta: Delta) -> Learned:
 def trace_growth(learned: Learned, delta: Delta) -> Growth:
     """Return what `grow` returns, with what its indexes need to be corrected rather than built anew."""
     check_process()
-    grown = grow_graph(
-        learned.graph,
-        removed=delta.removed,
-        added=delta.added,
-        erased=delta.erased,
-        entities=delta.entities,
-        predicates=delta.predicates,
-        reach=delta.reach,
-    )
+    with one_thread():  # small steps, each too short for several threads
+        grown = _grow_graph(learned.graph, delta)
+        return Growth(_grow_learned(learned, grown), grown)
+
+
+def _grow_graph(graph: EpisodicGraph, delta: Delta) -> GrownGraph:
+    rows: dict[str, list[Run]] = {ADDED: [], REMOVED: []}
+    for change, *run in delta.frame.iter_rows():
+        rows[change].append(tuple(run))
+    return grow_graph(
+        graph, removed=rows[REMOVED], added=rows[ADDED], erased=delta.erased, entities=delta.entities,
+        predicates=delta.predicates, reach=delta.reach,
+    )  # fmt: skip
+
+
+def _grow_learned(learned: Learned, grown: GrownGraph) -> Learned:
+    """Return what was learned, over a grown graph."""
     old = learned.scorer
     history = None if old.history is None else _grow_history(old.history, grown)
     cells = None if old.cells is None or history is None else old.cells.with_history(history)
@@ -62,7 +72,7 @@ def trace_growth(learned: Learned, delta: Delta) -> Growth:
     if old.trained_times is not None:  # until the models are trained again
         times = old.trained_times[0] + grown.earlier, old.trained_times[1] + grown.earlier
     scorer = MemoryScorer(models, history, old.weights, cells, times)
-    return Growth(replace(learned, scorer=scorer, graph=grown.graph, forecaster=forecaster, trained=trained), grown)
+    return replace(learned, scorer=scorer, graph=grown.graph, forecaster=forecaster, trained=trained)
 
 
 def _grow_history(history: History, grown: GrownGraph) -> History:

@@ -1,16 +1,13 @@
-"""Rows of models for ids that came after training, and again for entities whose facts were removed.
+"""Rows of models for ids that came after training, and without what they learned from facts that are forgotten.
 
-Rows are solved with the tables as they were trained: see `models.new_rows`. What rows learned from a fact that is
-forgotten is taken out of them. An entity that had facts with an erased one, whose row is gone, is solved again from the
-facts that it has left, if it has few: the solver reads all facts of an entity up to FACTS, and one of more hardly moves
-its row.
+Both are solved with the tables as they were trained, which are kept in main memory: see `models.new_rows`. The facts of
+an erased entity are forgotten, and its own row is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,57 +17,71 @@ from recollect.graph.facts import EpisodicGraph, Facts, encode
 from recollect.graph.growing import GrownGraph
 from recollect.graph.runs import Runs
 from recollect.models.new_rows import Grown, RowSolver
-from recollect.models.new_rows.trained import FACTS
 from recollect.models.tensor_model import TensorModel
-
-NONE = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModels:
-    """The models of a memory before it grew, and what they have lost since. Ids are those of now, but for times."""
+    """The models of a memory before it grew, what they have lost since, and what they are now.
 
-    models: tuple[TensorModel, ...]  # as they were trained
-    facts: Facts  # that they were trained on; times count from the first trained one, here and below
+    Ids are those of training, and new ones follow: erased entities keep theirs here, and times count from the first
+    trained one.
+    """
+
+    solvers: tuple[RowSolver, ...]  # with the models as they were trained
+    facts: FactIndex  # that they were trained on
+    kept: Tensor  # (n,): the trained entities that are not erased; the first n of the grown graph are these
     earlier: int = 0  # times that are now before the first trained one
     forgotten: Facts = field(default_factory=lambda: Facts.of([]))  # trained facts that are not stored now
-    bereft: Tensor = field(default_factory=lambda: NONE)  # trained entities that had facts with an erased one
-    grown: tuple[Grown, ...] = ()  # the models of now
+    grown: tuple[Grown, ...] = ()  # with rows for erased entities too
+    models: tuple[TensorModel, ...] = ()  # of now
+
+    @classmethod
+    def of(cls, models: tuple[TensorModel, ...], facts: Facts) -> TrainedModels:
+        """Return models that have not grown, and the facts that they were trained on."""
+        sizes = models[0].sizes
+        solvers = tuple(RowSolver(model, facts) for model in models)
+        return cls(solvers, FactIndex(facts, sizes), torch.arange(sizes["entity"]), models=models)
 
     def times(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
         """Return the first and the last time that the models were trained on; None if these are all."""
-        count = self.models[0].sizes["time"]
+        count = self.sizes["time"]
         return None if count == sizes["time"] else (self.earlier, self.earlier + count - 1)
 
-    @cached_property
-    def solvers(self) -> tuple[RowSolver, ...]:
-        """What solves rows of each model."""
-        return tuple(RowSolver(model, self.facts) for model in self.models)
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The numbers of trained entities, predicates and times."""
+        return self.facts.sizes
 
-    @cached_property
-    def index(self) -> FactIndex:
-        """The index of the facts that the models were trained on."""
-        return FactIndex(self.facts, self.models[0].sizes)
+    def entity_ids(self, count: int) -> Tensor:
+        """Return the id here of each of `count` entities of the grown graph: (count,)."""
+        return torch.cat([self.kept, self.sizes["entity"] + torch.arange(count - len(self.kept))])
 
-    def without_entities(self, ids: Tensor) -> TrainedModels:
-        """Return the same without the erased entities; `ids` (E,) is the new id of each of now, −1 if it is erased."""
-        count = self.models[0].sizes["entity"]
-        kept, is_gone = ids[:count], ids < 0
-        models = tuple(
-            model.with_rows({name: getattr(model, name).detach()[kept >= 0] for name in model.table_names("entity")})
-            for model in self.models
-        )
-        lost = self.facts[is_gone[self.facts.s] | is_gone[self.facts.o]]
-        bereft = ids[torch.cat([self.bereft, lost.s, lost.o])].unique()
-        facts, forgotten = (_renumbered(each, ids) for each in (self.facts, self.forgotten))
-        return TrainedModels(models, facts, self.earlier, forgotten, bereft[bereft >= 0])
+    def without(self, ids: Tensor) -> TrainedModels:
+        """Return the same with some entities erased: `ids` (E,) are the new ids of those of the graph, −1 if erased."""
+        is_kept = ids[: len(self.kept)] >= 0
+        erased, facts = self.kept[~is_kept], self.facts.facts
+        lost = facts[torch.isin(facts.s, erased) | torch.isin(facts.o, erased)]
+        forgotten = Facts(Facts.concat([self.forgotten, lost]).ids.unique(dim=0))
+        return replace(self, kept=self.kept[is_kept], forgotten=forgotten, grown=())  # all rows are solved again
 
-    def again(self, current: Facts, entities: int) -> dict[str, Tensor]:
-        """Return the trained entities that had facts with an erased one and have few left: they are solved again."""
-        if not len(self.bereft):
-            return {}
-        degree = torch.bincount(torch.cat([current.s, current.o]), minlength=entities)
-        return {"entity": self.bereft[degree[self.bereft] <= FACTS]}
+    def changed(self, added: Facts, removed: Facts) -> TrainedModels:
+        """Return the same after facts, in the ids of here, were stored and removed."""
+        added, removed = (_with_ids_below(each, self.sizes) for each in (added, removed))
+        lost = Facts.concat([self.forgotten, removed[self.facts.contains(removed)]])
+        return replace(self, forgotten=lost[~torch.isin(encode(lost, self.sizes), encode(added, self.sizes))])
+
+    def unlearned(self, model: TensorModel, current: Facts) -> Facts:
+        """Return the trained facts that a model has to forget, given those that are stored; at times of now.
+
+        A semantic model, which knows no times, does not forget a triple that is stored at another time.
+        """
+        lost = self.forgotten.with_slot("t", self.forgotten.t + self.earlier)
+        if "t" in model.slots:
+            return lost
+        still = _with_ids_below(current.with_slot("t", 0), self.sizes)
+        codes = (encode(each, self.sizes, "spo") for each in (lost, still))
+        return lost[~torch.isin(*codes)]
 
 
 def grow_models(
@@ -79,47 +90,38 @@ def grow_models(
     """Return the models of a grown graph, and the trained ones for the next time."""
     if not models:
         return (), None
-    if trained is None or tuple(each.model for each in trained.grown) != models:
-        trained = TrainedModels(models, before.split("train").true())
-    is_solved = grown.entity_ids is None  # else rows of before have other ids
+    if trained is None or trained.models != models:
+        trained = TrainedModels.of(models, before.split("train").true())
     if grown.entity_ids is not None:
-        trained = trained.without_entities(grown.entity_ids)
-    added, removed = _difference(grown)
+        trained = trained.without(grown.entity_ids)
+    if grown.is_extended:  # facts of times that are new, of which `replaced` says nothing
+        trained = replace(trained, grown=())
+    trained = replace(trained, earlier=trained.earlier + grown.earlier)
     sizes = grown.graph.sizes
-    trained = replace(
-        trained, earlier=trained.earlier + grown.earlier, forgotten=_forgotten(trained, added, removed, grown)
-    )
-    current = grown.graph.split("train")
-    again = trained.again(current, sizes["entity"])
-    forgotten = trained.forgotten.with_slot("t", trained.forgotten.t + trained.earlier)
+    ids = trained.entity_ids(sizes["entity"])
+    facts, added, removed = (_renumber(each, ids) for each in (grown.graph.split("train"), *_difference(grown)))
+    shift = trained.earlier
+    trained = trained.changed(added.with_slot("t", added.t - shift), removed.with_slot("t", removed.t - shift))
+    larger = {**sizes, "entity": trained.sizes["entity"] + sizes["entity"] - len(trained.kept)}
+    changed = Facts.concat([added, removed])
     solved = []
     for number, solver in enumerate(trained.solvers):
-        known = trained.grown[number] if is_solved and trained.grown else None
-        changed = Facts.concat([added, removed]) if known is not None else None
-        found = solver.solve(
-            sizes,
-            current,
-            earlier=trained.earlier,
-            forgotten=forgotten,
-            again=again,
-            before=known,
-            changed=changed,
+        known = trained.grown[number] if trained.grown else None
+        lost = trained.unlearned(models[number], facts)
+        solved.append(
+            solver.solve(
+                larger, facts, earlier=shift, forgotten=lost, before=known, changed=None if known is None else changed
+            )
         )
-        solved.append(found)
-    trained = _same_solvers(trained, replace(trained, grown=tuple(solved)))
-    return tuple(each.model for each in solved), trained
+    models = tuple(each.model for each in solved)
+    if larger != sizes:
+        models = tuple(model.with_rows({"entity": model.entity.detach()[ids]}) for model in models)
+    return models, replace(trained, grown=tuple(solved), models=models)
 
 
-def _same_solvers(trained: TrainedModels, other: TrainedModels) -> TrainedModels:
-    """Return `other` with what was computed for the same trained models."""
-    other.__dict__.update({name: trained.__dict__[name] for name in ("solvers", "index") if name in trained.__dict__})
-    return other
-
-
-def _renumbered(facts: Facts, ids: Tensor) -> Facts:
-    """Return facts in other entity ids, without those of erased entities."""
-    facts = facts.with_slot("s", ids[facts.s]).with_slot("o", ids[facts.o])
-    return facts[(facts.s >= 0) & (facts.o >= 0)]
+def _renumber(facts: Facts, ids: Tensor) -> Facts:
+    """Return facts in other ids of entities."""
+    return facts.with_slot("s", ids[facts.s]).with_slot("o", ids[facts.o])
 
 
 def _difference(grown: GrownGraph) -> tuple[Facts, Facts]:
@@ -135,16 +137,7 @@ def _expanded(store: Facts | Runs) -> Facts:
     return Facts((true.expand("what has changed") if isinstance(true, Runs) else true).ids)
 
 
-def _forgotten(trained: TrainedModels, added: Facts, removed: Facts, grown: GrownGraph) -> Facts:
-    """Return the trained facts that are not stored after a change."""
-    earlier = trained.earlier + grown.earlier
-    sizes = trained.models[0].sizes
-    lost, found = (_trained_only(each.with_slot("t", each.t - earlier), sizes) for each in (removed, added))
-    lost = Facts.concat([trained.forgotten, lost[trained.index.contains(lost)]])
-    return lost[~torch.isin(encode(lost, sizes), encode(found, sizes))]
-
-
-def _trained_only(facts: Facts, sizes: Mapping[str, int]) -> Facts:
-    """Return the facts whose ids all were there in training."""
+def _with_ids_below(facts: Facts, sizes: Mapping[str, int]) -> Facts:
+    """Return the facts with ids of training in every slot."""
     limits = torch.tensor([sizes[kind] for kind in ("entity", "predicate", "entity", "time")])
     return facts[((facts.ids >= 0) & (facts.ids < limits)).all(dim=1)]

@@ -15,6 +15,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
 from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.metrics import Evaluation
@@ -111,6 +112,7 @@ class Snapshot:
         dropped = known[:-1] if is_period(self.graph.times, time) else known
         return answers[[name for name in answers.columns if name not in dropped]]  # drop() would wake another thread
 
+    @one_thread()  # many small steps: to wake other threads for each takes a busy machine several milliseconds
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
         """Return the `top` best answers to each row of a table of questions."""
         check_process()

@@ -22,6 +22,7 @@ from recollect.io.tables import read
 
 Paths: TypeAlias = Mapping[str, Path]  # role (train, valid, test, …) -> path of the file
 
+AGAIN = "give the file as it was published"
 _ROLES = {"subject": "entity", "predicate": "predicate", "object": "entity"}  # column -> kind of its ids
 
 
@@ -114,7 +115,7 @@ def _text_columns(path: Path, names: list[str]) -> pl.DataFrame:
             path, separator="\t", has_header=False, quote_char=None, schema=dict.fromkeys(names, pl.String)
         )
     except pl.exceptions.PolarsError as error:
-        raise UserError(f"{path}: wanted {len(names)} tab-separated columns ({', '.join(names)})") from error
+        raise UserError(f"{path}: wanted {len(names)} tab-separated columns ({', '.join(names)}); {AGAIN}") from error
 
 
 def _named(frame: pl.DataFrame, paths: Paths) -> pl.DataFrame:
@@ -129,7 +130,7 @@ def _id_names(path: Path) -> dict[str, str]:
     """Return the name of every id in a file of names, ids and perhaps further columns."""
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
     if any(len(row) < 2 for row in rows):
-        raise UserError(f"{path}: wanted at least 2 tab-separated columns (name, id)")
+        raise UserError(f"{path}: wanted at least 2 tab-separated columns (name, id); {AGAIN}")
     return {row[1]: row[0] for row in rows}
 
 
@@ -156,7 +157,7 @@ def read_matlab(paths: Paths) -> EpisodicGraph:
         }
         weeks = [str(x) for x in content["dates"].ravel()[: int(week.max()) + 1]]
     except (KeyError, ValueError, TypeError, MatReadError, OSError) as error:
-        raise UserError(f"{path}: not the MATLAB file of cells that was wanted ({error})") from error
+        raise UserError(f"{path}: not the MATLAB file of cells that was wanted ({error}); {AGAIN}") from error
     ids = torch.from_numpy(np.stack([subject, root, object_, week], axis=1))
     return _graph_of_ids(labels, _sunday_weeks(weeks), ids)
 
@@ -176,11 +177,13 @@ def read_numpy_archive(paths: Paths, counts: bool = False) -> EpisodicGraph:
             actors = _texts(archive["actors"])
             actions = _action_labels(archive, events.shape[2])
     except (KeyError, ValueError, OSError, IndexError, AttributeError, TypeError) as error:
-        raise UserError(f"{path}: not a numpy archive of Y and actors that can be read safely ({error})") from error
+        raise UserError(
+            f"{path}: not a numpy archive of Y and actors that can be read safely ({error}); {AGAIN}"
+        ) from error
     if events.ndim != 4 or events.shape[:2] != (len(set(actors)), len(actors)):
         raise UserError(
             f"{path}: Y has shape {events.shape}; "
-            f"wanted actors × actors × actions × months for {len(set(actors))} actors"
+            f"wanted actors × actors × actions × months for {len(set(actors))} actors: {AGAIN}"
         )
     subject, object_, action, month = events.nonzero()
     first = time_bin("1995-01", "month") or 0

@@ -160,7 +160,7 @@ def _opened(path: Path) -> Iterator[Iterator[IO[bytes]]]:
     except _UNPACK_ERRORS as error:
         raise UserError(f"{path}: cannot be unpacked ({error}); fetch it again or unpack it yourself") from error
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}); let this user read it") from error
 
 
 def _members(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:

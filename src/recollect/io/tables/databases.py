@@ -28,7 +28,9 @@ def sqlite_rows(path: Path, name: str, table: str | None) -> Rows:
                 connection.execute("PRAGMA trusted_schema = OFF")
                 return connection.execute(query).fetchall()
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
-            raise UserError(f"{name}: cannot be read as an SQLite file ({first_line(error)})") from error
+            raise UserError(
+                f"{name}: cannot be read as an SQLite file ({first_line(error)}); repair it, or export the table as CSV"
+            ) from error
 
     kinds = "('table')" if table is None else "('table', 'view')"
     tables = [
@@ -68,7 +70,9 @@ def duckdb_rows(path: Path, name: str, table: str | None) -> Rows:
             with duckdb.connect(str(path), read_only=True, config=config) as connection:
                 return connection.sql(query).to_arrow_table()
         except (duckdb.Error, UnicodeError) as error:
-            raise UserError(f"{name}: cannot be read as a DuckDB file ({first_line(error)})") from error
+            raise UserError(
+                f"{name}: cannot be read as a DuckDB file ({first_line(error)}); export the table as Parquet or CSV"
+            ) from error
 
     query = "SELECT table_name FROM information_schema.tables ORDER BY table_name"
     chosen = _quoted(_choose(run(query).column(0).to_pylist(), table, name))
@@ -114,7 +118,9 @@ def ibis_rows(table: Any, name: str) -> Rows:
         try:
             return expression.to_pyarrow()
         except Exception as error:  # of any back end
-            raise UserError(f"{name} cannot be read ({first_line(error)})") from error
+            raise UserError(
+                f"{name} cannot be read ({first_line(error)}); give a table or expression of Ibis that can be executed"
+            ) from error
 
     def where(row: int) -> str:
         return f"row {row} of {name}"

@@ -124,7 +124,9 @@ class DelimitedText:
         except (pa.ArrowException, UnicodeError, OSError) as error:
             frame = self._load_ragged(positions, required, width)
             if frame is None:
-                raise UserError(f"{self.name}: cannot be read as delimited text ({first_line(error)})") from error
+                raise UserError(
+                    f"{self.name}: cannot be read as delimited text ({first_line(error)}); save it as CSV in UTF-8"
+                ) from error
         else:
             frame = pl.DataFrame(pl.from_arrow(table))
         return frame.slice(1) if header else frame

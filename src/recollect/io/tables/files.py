@@ -126,7 +126,9 @@ def open_parquet(path: Path, name: str) -> Rows:
             with pyarrow.parquet.ParquetFile(path) as file:
                 return read(file)
         except (pa.ArrowException, OSError, UnicodeError) as error:  # UnicodeError: the name of a column
-            raise UserError(f"{name}: not a readable Parquet file ({first_line(error)})") from error
+            raise UserError(
+                f"{name}: not a readable Parquet file ({first_line(error)}); write it again, or write CSV"
+            ) from error
 
     names, count = guarded(lambda file: (file.schema_arrow.names, file.metadata.num_rows))
     check_memory(count, ROW_BYTES, f"{name}: the number of rows is")
@@ -169,5 +171,7 @@ def open_excel(path: Path, name: str, sheet: str | None) -> Rows:
     except (fastexcel.FastExcelError, pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{name}: not a readable Excel file ({first_line(error)})") from error
+        raise UserError(
+            f"{name}: not a readable Excel file ({first_line(error)}); save it again, or save the sheet as CSV"
+        ) from error
     return arrow_rows(table, name, lambda row: f"{name}, row {row + 1}")

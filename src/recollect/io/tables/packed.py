@@ -132,7 +132,9 @@ def check_sheet_sizes(path: Path, name: str) -> None:
     except _ERRORS as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{name}: not a readable Excel file ({error})") from error
+        raise UserError(
+            f"{name}: not a readable Excel file ({error}); save it again, or save the sheet as CSV"
+        ) from error
 
 
 def _scan_part(stream: IO[bytes], part: str, packed_bytes: int, name: str) -> int:

@@ -107,7 +107,9 @@ def read(
             return read_folder(Path(source), read_source)
         return read_source(source)
     except OSError as error:
-        raise UserError(f"{error.filename or source}: cannot be read ({error.strerror or error})") from error
+        raise UserError(
+            f"{error.filename or source}: cannot be read ({error.strerror or error}); let this user read it"
+        ) from error
 
 
 def read_changes(
@@ -241,7 +243,9 @@ def _read_table(source: Source, how: Reading, name: str) -> Table:
         try:
             source = source.collect()
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise UserError(f"{name} cannot be read ({first_line(error)})") from error
+            raise UserError(
+                f"{name} cannot be read ({first_line(error)}); collect it yourself, and give the frame"
+            ) from error
     if hasattr(source, "to_pyarrow") and hasattr(source, "schema"):  # an Ibis table
         from recollect.io.tables.databases import ibis_rows
 

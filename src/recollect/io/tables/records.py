@@ -58,7 +58,7 @@ def _parse(text: str, name: str) -> tuple[list[dict[str, Any]], list[int]]:
     except UserError:
         raise
     except ValueError as error:  # a number of too many digits
-        raise UserError(f"{name}: not readable JSON ({error})") from error
+        raise UserError(f"{name}: not readable JSON ({error}); wanted a list of records") from error
     records, lines = [], []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
