@@ -41,7 +41,7 @@ class Plan:
     old: int = 2000
     every: int = 30  # days between trainings, after the first day
     seed: int = 0
-    with_model: bool = True  # whether a model and history are streamed too
+    with_model: bool = False  # whether a model and history are streamed too
 
     @property
     def moments(self) -> list[int]:
@@ -49,7 +49,7 @@ class Plan:
         return list(range(1 + self.every, self.days + 1, self.every))
 
 
-QUICK = Plan(data="world", days=5, old=40, every=2)
+QUICK = Plan(data="world", days=5, old=40, every=2, with_model=True)
 
 
 def run(workspace: Workspace) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def run(workspace: Workspace) -> dict[str, Any]:
     return {
         "plan": asdict(plan),
         "moments": plan.moments,
-        "model": entry.to_dict(),
+        "model": entry.to_dict() if plan.with_model else None,
         "sizes": {"before": sizes[0], "after": sizes[1]},
         "facts": {
             "base": len(stream.base),

@@ -82,7 +82,7 @@ def _at_moments(found: dict[str, Any], memory: dict[str, Any]) -> str:
         cost = scratch["cpu_seconds"] / seconds if seconds else None
         rows.append(
             [TITLES[system], *(number(withheld.get(name), 4) for name in ASKED), f"{100 * share:.1f} %",
-             number(old, 4), f"{old - base:+.4f}", number(predicted["who"], 4), number(predicted["what"], 4),
+             number(old, 4), f"{old - base:+.4f}", number(predicted.get("who"), 4), number(predicted.get("what"), 4),
              _seconds(seconds), "–" if cost is None else f"1/{cost:,.0f}" if cost > 1 else "1"]
         )  # fmt: skip
     head = [
