@@ -22,6 +22,7 @@ from benchmarks.measure import growth_points, measure
 from benchmarks.plots import cost_growth
 from benchmarks.pykeen_contests import find_pykeen
 from benchmarks.report import format_record, tables
+from benchmarks.serving import ServingLoad, measure_serving
 from recollect import UserError
 from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.rendering import format_value, print_rows
@@ -90,6 +91,25 @@ def intervals(
     Example: `python -m benchmarks intervals --count 10000`
     """
     print_rows(measure_intervals(300 if quick else count), as_json)
+
+
+@app.command()
+def serving(
+    memory: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A saved memory; by default ICEWS14 is learned by history.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each measurement.")] = 10.0,
+    connections: Annotated[int, typer.Option(min=1, help="Connections that ask at a time.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of the service.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Ask a served memory on this machine: requests per second and latencies of recall and know.
+
+    Example: `python -m benchmarks serving --seconds 5 --connections 4`
+    """
+    load = ServingLoad(seconds=0.3 if quick else seconds, connections=connections, workers=workers)
+    print_rows(measure_serving(memory, "world" if quick else "icews14", load), as_json)
 
 
 @app.command()

@@ -31,7 +31,7 @@ def world_memory(world_folder: Path) -> Memory:
 
 @pytest.fixture(scope="session")
 def service(world_memory: Memory) -> Service:
-    return Service(world_memory, state="s1")
+    return Service(world_memory)
 
 
 @pytest.fixture(scope="session")

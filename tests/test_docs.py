@@ -116,7 +116,7 @@ def page_folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(datasets, "dataset", stand_in)
     monkeypatch.setattr(recollect, "dataset", stand_in)
     monkeypatch.setattr(sys, "stdin", io.StringIO("help\n"))  # of `recollect ask`
-    monkeypatch.setattr(uvicorn, "run", lambda app, **options: None)  # of `recollect serve`
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, **options: None)  # of `recollect serve`
     return tmp_path
 
 

@@ -16,7 +16,7 @@ from recollect.graph.facts import SLOT_NAMES
 from recollect.serve import guard, rest
 from recollect.serve.guard import Access
 from recollect.serve.messages import MAX_LABEL, MAX_TOP
-from recollect.serve.operations import READS, openapi
+from recollect.serve.operations import READS, WRITES, openapi
 from recollect.serve.rest import create_app
 from recollect.serve.service import Service
 
@@ -202,7 +202,7 @@ def test_questions_are_asked_by_get_only(client, method):
 
 def test_a_fault_is_logged_and_says_nothing_of_the_code(world_memory, caplog, monkeypatch):
     service = Service(world_memory)
-    monkeypatch.setattr(world_memory, "recall_many", None)
+    monkeypatch.setattr(world_memory, "snapshot", None)
     with TestClient(create_app(service, Access()), base_url="http://localhost") as client:
         answer = client.get("/v1/recall")
     assert answer.status_code == 500
@@ -333,7 +333,8 @@ def test_metrics_count_requests_by_route_and_status(client):
 def test_the_document_describes_every_route(client):
     document = client.get("/openapi.json").json()
     assert document == json.loads(json.dumps(openapi()))
-    assert set(document["paths"]) == {each.public_path for each in READS}
+    assert set(document["paths"]) == {each.public_path for each in (*READS, *WRITES)}
+    assert set(document["paths"]["/v1/facts"]) == {"post", "delete"}
     recall = document["paths"]["/v1/recall"]["get"]
     top = next(each for each in recall["parameters"] if each["name"] == "top")
     assert (top["schema"]["maximum"], top["schema"]["default"], top["required"]) == (MAX_TOP, 10, False)

@@ -40,6 +40,7 @@ for command in (
     changes.consolidate,
     changes.watch,
     serve.serve,
+    serve.mcp,
     train.search,
     listing.models,
 ):
@@ -67,8 +68,7 @@ def program(
     """Memory for knowledge graphs that change: learn facts, recall any of them.
 
     \b
-    recollect train events.csv                    learn a file: writes events.memory
-    recollect ask events.memory                   ask it
+    recollect train events.csv       learns a file; then: recollect ask events.memory
     """
     use_threads(threads)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,7 @@ class Memory(Asking):
         columns: Mapping[str, str | int] | None = None,
         dates: str | None = None,
         inclusive_end: bool = False,
+        key: str | None = None,
     ) -> pl.DataFrame:
         """Store facts that were not stored yet, all or none, and return what was added.
 
@@ -150,12 +152,13 @@ class Memory(Asking):
 
         The change of a memory that was loaded is on disk when this returns, in the journal that is a sibling of its
         folder, and visible to the next question, in this process and in all others that have the memory open. That of
-        any other memory is kept in main memory; `save` it and `load` it for durable changes.
+        any other memory is kept in main memory; `save` it and `load` it for durable changes. A change with a `key` is
+        made once: given again, say by a client that did not hear of the first, it does nothing.
         Columns: event, known_at, change, subject, predicate, object, from, to.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
-        return self._timeline.change(addition_of(facts, parts, options))
+        return self._timeline.change(addition_of(facts, parts, options), file=_request(key))
 
     def forget(
         self,
@@ -172,18 +175,19 @@ class Memory(Asking):
         dates: str | None = None,
         inclusive_end: bool = False,
         preview: bool = False,
+        key: str | None = None,
     ) -> pl.DataFrame:
         """Remove stored facts, all or none, and return what was removed; what is not stored is left alone.
 
         Facts are given as to `remember`. Parts that are left out match everything, and a time coarser than the grain
         means all of it: `forget(subject="Turkey", time="2014-12")`. `entity` removes an entity altogether, from facts,
         labels and embeddings, at every `known_at` too; `consolidate` then removes its label from the disk.
-        With `preview`, what would be removed is returned and stays.
+        With `preview`, what would be removed is returned and stays. `key` is that of `remember`.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
         effect = removal_of(facts, entity, parts, options)
-        return self._timeline.preview(effect) if preview else self._timeline.change(effect)
+        return self._timeline.preview(effect) if preview else self._timeline.change(effect, file=_request(key))
 
     def consolidate(self, *, show: ShowProgress = not_shown) -> bool:
         """Train on all that is stored now, from the weights that there are, and replace the saved memory in one step.
@@ -194,6 +198,11 @@ class Memory(Asking):
         return self._timeline.consolidate(
             lambda learned, delta: relearn(learned, fresh_facts(learned, delta), show=show)
         )
+
+    @property
+    def state(self) -> str:
+        """A text that differs whenever answers may; it is the same for all processes that have the memory open."""
+        return self._timeline.version()
 
     def changes(self, since: Moment | None = None, until: Moment | None = None) -> pl.DataFrame:
         """Return what was remembered and forgotten between two moments, in order.
@@ -212,6 +221,11 @@ class Memory(Asking):
         sizes = graph.sizes
         counts = f"{sizes['entity']:,} entities, {sizes['predicate']:,} predicates, {sizes['time']:,} times"
         return f"Memory({scorer}; {graph.name}: {counts}, {graph.counts['train']:,} facts)"
+
+
+def _request(key: str | None) -> tuple[str, str] | None:
+    """Return a key as the journal records it: by its digest, since it may have a label in it."""
+    return None if key is None else ("request", hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 load = Memory.load

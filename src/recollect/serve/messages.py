@@ -11,8 +11,11 @@ MAX_TOP = 1_000  # answers to one question
 MAX_POINTS = 2_000  # times of a timeline
 MAX_REASONS = 20  # stored facts that explain one answer
 MAX_EDGES = 2_000  # facts of a picture of the graph
+MAX_FACTS = 100_000  # facts that are remembered or forgotten together
 
 Text = Annotated[str, Meta(max_length=MAX_LABEL)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)]
+InclusiveEnd = Annotated[bool, Meta(description="Facts still hold at their end.")]
 Time = Annotated[
     str,
     Meta(max_length=MAX_LABEL, description="A time, a period such as 2014 of daily data, or a range FIRST..LAST."),
@@ -23,6 +26,9 @@ AsOf = Annotated[
 Top = Annotated[int, Meta(ge=1, le=MAX_TOP, description="Number of answers at most.")]
 Reasons = Annotated[
     int, Meta(ge=0, le=MAX_REASONS, description="Number of stored facts that explain each predicted answer.")
+]
+KnownAt = Annotated[
+    str, Meta(max_length=MAX_LABEL, description="Only what was remembered by this moment, in UTC, counts.")
 ]
 Include = Literal["all", "stored", "predicted"]
 Kind = Literal["entity", "predicate", "time"]
@@ -47,6 +53,7 @@ class Recall(Message, frozen=True):
     top: Top = 10
     include: Include = "all"
     explain: Reasons = 0
+    known_at: KnownAt | None = None
 
 
 class Know(Message, frozen=True):
@@ -58,6 +65,7 @@ class Know(Message, frozen=True):
     as_of: AsOf | None = None
     top: Top = 10
     include: Include = "all"
+    known_at: KnownAt | None = None
 
 
 class Triple(Message, frozen=True):
@@ -67,6 +75,7 @@ class Triple(Message, frozen=True):
     predicate: Text
     object: Text
     points: Annotated[int, Meta(ge=2, le=MAX_POINTS, description="Number of times at most.")] = 500
+    known_at: KnownAt | None = None
 
 
 class Why(Message, frozen=True):
@@ -77,6 +86,7 @@ class Why(Message, frozen=True):
     object: Text
     time: Text | None = None
     explain: Reasons = 3
+    known_at: KnownAt | None = None
 
 
 class Completion(Message, frozen=True):
@@ -94,6 +104,7 @@ class OneEntity(Message, frozen=True):
     as_of: AsOf | None = None
     top: Top = 10
     include: Include = "all"
+    known_at: KnownAt | None = None
 
 
 class Picture(Message, frozen=True):
@@ -106,6 +117,7 @@ class Picture(Message, frozen=True):
     ended: Annotated[
         int, Meta(ge=0, le=MAX_EDGES, description="Number of facts at most that held before, the latest first.")
     ] = 0
+    known_at: KnownAt | None = None
 
 
 class Between(Message, frozen=True):
@@ -114,6 +126,48 @@ class Between(Message, frozen=True):
     since: Text
     until: Text | None = None
     entity: Text | None = None
+    top: Top = 100
+    known_at: KnownAt | None = None
+
+
+class NewFact(Message, frozen=True):
+    """A fact at a time, or from a start to before an end."""
+
+    subject: Name
+    predicate: Name
+    object: Name
+    time: Text | None = None
+    start: Text | None = None
+    end: Text | None = None
+
+
+class Remember(Message, frozen=True):
+    """Facts to be stored, all or none: each has a time, or a start and an end."""
+
+    facts: Annotated[list[NewFact], Meta(min_length=1, max_length=MAX_FACTS)]
+    inclusive_end: InclusiveEnd = False
+
+
+class Forget(Message, frozen=True):
+    """Stored facts to be removed: those with all the given parts, or an entity with everything about it."""
+
+    subject: Text | None = None
+    predicate: Text | None = None
+    object: Text | None = None
+    time: Time | None = None
+    start: Text | None = None
+    end: Text | None = None
+    inclusive_end: InclusiveEnd = False
+    entity: Text | None = None
+    several: Annotated[bool, Meta(description="Needed to remove an entity, or facts of several triples.")] = False
+    preview: Annotated[bool, Meta(description="Return what would be removed, and remove nothing.")] = False
+
+
+class Since(Message, frozen=True):
+    """Two moments, between which facts were remembered and forgotten."""
+
+    since: Annotated[str, Meta(max_length=MAX_LABEL, description="A date or moment, in UTC.")] | None = None
+    until: Annotated[str, Meta(max_length=MAX_LABEL, description="A date or moment, in UTC.")] | None = None
     top: Top = 100
 
 
@@ -220,6 +274,27 @@ class Changes(Message, frozen=True):
     began: list[Edge]
     ended: list[Edge]
     left_out: int
+
+
+class Change(Message, frozen=True):
+    """A stored fact, from its first to its last time, that was added or removed; or an entity that was erased."""
+
+    event: int | None
+    known_at: str | None
+    change: Literal["added", "removed", "erased"]
+    subject: str
+    predicate: str | None
+    object: str | None
+    start: str | None
+    end: str | None
+
+
+class Changed(Message, frozen=True):
+    """What a change did, or several, the newest last; `left_out` is the number of those past the limit."""
+
+    changes: list[Change]
+    left_out: int
+    state: str
 
 
 class ReliabilityBin(Message, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +21,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from recollect.errors import UserError
+from recollect.serve.agents import AgentEndpoint, build_server
 from recollect.serve.guard import Access, Guard
-from recollect.serve.messages import Message
+from recollect.serve.messages import Message, NewFact, Remember
 from recollect.serve.metrics import CONTENT_TYPE, Metrics
-from recollect.serve.operations import READS, Operation, openapi
+from recollect.serve.operations import JSON, LINES, MAX_KEY, READS, WRITES, Operation, openapi
 from recollect.serve.problems import ProblemError, explain_invalid, problem_response, to_json
-from recollect.serve.service import Service
+from recollect.serve.service import ReadOnlyError, Service
 
-THREADS = 4  # questions that are answered at a time; their loops release the interpreter's lock
+THREADS = 2  # questions that are answered at a time: more would wait for the interpreter's lock
 WAITING = 256  # questions that may be under way or wait for a thread
 RETRY_SECONDS = 1
 PAGE = Path(__file__).parent / "page"  # index.html and the files under /static
@@ -76,12 +78,13 @@ class PageFiles(StaticFiles):
 class RestApi:
     """The routes of a service."""
 
-    def __init__(self, service: Service, metrics: Metrics, workers: Workers) -> None:
-        self.service, self.metrics, self.workers = service, metrics, workers
+    def __init__(self, service: Service, metrics: Metrics, workers: Workers, writers: Workers) -> None:
+        self.service, self.metrics, self.workers, self.writers = service, metrics, workers, writers
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of all operations, of health and of the page."""
         found: list[BaseRoute] = [Route(each.path, self._read(each), name=each.name) for each in READS]
+        found += [Route(each.path, self._write(each), name=each.name, methods=[each.method]) for each in WRITES]
         found += [
             Route("/healthz", _named("healthz", self._health)),
             Route("/readyz", _named("readyz", self._health)),
@@ -104,6 +107,24 @@ class RestApi:
                 return Response(status_code=304, headers=headers)
             body = await self.workers.run(_answer, self.service, operation, question)
             return Response(body, headers=headers, media_type="application/json")
+
+        return _named(operation.name, handle)
+
+    def _write(self, operation: Operation) -> Handler:
+        """Return the handler of an operation that changes the memory, one at a time."""
+
+        async def handle(request: Request) -> Response:
+            key = request.headers.get("idempotency-key")
+            if key is not None and len(key) > MAX_KEY:
+                raise ProblemError(400, f"the idempotency key has {len(key)} characters; at most {MAX_KEY} are kept")
+            body = await request.body()
+            if operation.bodies:
+                question: Message | None = parse_facts(request.headers.get("content-type", ""), body)
+            else:
+                question = parse_question(request, operation)
+            given = f"{operation.name} {request.url.query} {hashlib.sha256(body).hexdigest()} {key}"
+            found = await self.writers.run(_answer, self.service, operation, question, None if key is None else given)
+            return Response(found, headers=UNCACHED, media_type="application/json")
 
         return _named(operation.name, handle)
 
@@ -150,10 +171,28 @@ def is_current(given: str | None, state: str) -> bool:
     return given.strip() == "*" or f'"{state}"' in (each.strip().removeprefix("W/") for each in given.split(","))
 
 
-def _answer(service: Service, operation: Operation, question: Message | None) -> bytes:
+def parse_facts(content_type: str, body: bytes) -> Remember:
+    """Return the facts of a body: one JSON document, or one fact in each line."""
+    kind = content_type.partition(";")[0].strip().lower()
+    try:
+        if kind == JSON:
+            return msgspec.json.decode(body, type=Remember)
+        if kind == LINES:
+            facts = msgspec.json.Decoder(NewFact).decode_lines(body)
+            return msgspec.convert({"facts": facts}, Remember)
+    except msgspec.ValidationError as error:
+        raise ProblemError(400, explain_invalid(error, Remember)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProblemError(400, f"the body is not readable as {kind} ({error}); correct it") from error
+    raise ProblemError(415, f"the body has the type {kind or 'of nothing'!r}; send {JSON} or {LINES}")
+
+
+def _answer(service: Service, operation: Operation, question: Message | None, *key: str | None) -> bytes:
     """Return the answer to a question as JSON; raise ProblemError for a user's mistake."""
     try:
-        return to_json(operation.ask(service, question))
+        return to_json(operation.ask(service, question, *key))
+    except ReadOnlyError as error:
+        raise ProblemError(403, str(error)) from error
     except UserError as error:
         is_missing = operation.in_path is not None and str(error).startswith("unknown ")
         raise ProblemError(404 if is_missing else 400, str(error)) from error
@@ -194,13 +233,18 @@ def create_app(service: Service, access: Access, *, threads: int = THREADS, wait
     metrics = Metrics()
     workers = Workers(metrics, threads=threads, waiting=waiting)
 
+    writers = Workers(metrics, threads=1, waiting=waiting)  # a long change must not hold up questions
+    agents = AgentEndpoint(build_server(service, workers.run))
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
+        async with agents.run():
+            yield
         workers.close()
+        writers.close()
 
     app = Starlette(
-        routes=RestApi(service, metrics, workers).routes(),
+        routes=[*RestApi(service, metrics, workers, writers).routes(), Route("/mcp", agents)],
         exception_handlers={ProblemError: _on_problem, HTTPException: _on_http_error},
         lifespan=lifespan,
     )

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvicorn
 from msgspec import Struct
 from starlette.types import ASGIApp
+from uvicorn.supervisors import Multiprocess
 
 from recollect.errors import UserError
+from recollect.memory.bundle import read_bundle
+from recollect.memory.memory import Memory
 from recollect.serve.guard import LOOPBACK, Access
+from recollect.serve.rest import create_app
+from recollect.serve.service import Service
 
 SETTINGS = "RECOLLECT_SERVE"  # environment variable that hands the settings to worker processes
-KEEP_ALIVE_SECONDS = 15
-SHUTDOWN_SECONDS = 10  # for questions under way
-CONNECTIONS = 2_000  # at a time per process; more are answered with 503
+OPTIONS: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "limit_concurrency": 2_000,  # connections at a time per process; more are answered with 503
+    "timeout_keep_alive": 15,  # seconds without a question
+    "timeout_graceful_shutdown": 10,  # seconds for questions under way
+    "lifespan": "on",
+    "ws": "none",
+}
 MIN_TOKEN = 16  # characters
 MAX_TOKEN_FILE = 4_096  # bytes
 
@@ -58,17 +73,15 @@ def check_settings(settings: Settings) -> Access:
     return Access()
 
 
+def load_service(folder: Path, *, read_only: bool) -> Service:
+    """Return the service of a saved memory."""
+    return Service(Memory.load(folder), read_only=read_only)
+
+
 def build_app(settings: Settings) -> ASGIApp:
     """Return the application that serves a saved memory."""
-    from recollect.memory.bundle import ABOUT
-    from recollect.memory.memory import Memory
-    from recollect.serve.rest import create_app
-    from recollect.serve.service import Service
-
-    access, folder = check_settings(settings), Path(settings.memory)
-    memory = Memory.load(folder)
-    state = hashlib.sha256((folder / ABOUT).read_bytes()).hexdigest()[:16]
-    return create_app(Service(memory, state=state, read_only=settings.read_only), access)
+    access = check_settings(settings)
+    return create_app(load_service(Path(settings.memory), read_only=settings.read_only), access)
 
 
 def app_of_environment() -> ASGIApp:
@@ -76,24 +89,38 @@ def app_of_environment() -> ASGIApp:
     return build_app(msgspec.json.decode(os.environ[SETTINGS], type=Settings))
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    options = {
-        "host": settings.host,
-        "port": settings.port,
-        "log_level": "warning",
-        "access_log": False,
-        "server_header": False,
-        "limit_concurrency": CONNECTIONS,
-        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
-        "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
-        "lifespan": "on",
-        "ws": "none",
-    }
-    if settings.workers == 1:
-        uvicorn.run(build_app(settings), **options)  # type: ignore[arg-type]
-        return
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raise UserError if the place is taken or is none. Port 0 is any free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with ExitStack() as stack:
+            opened = stack.enter_context(socket.socket(family, kind, protocol))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which connections inherit: no waiting
+            opened.bind(address)
+            opened.set_inheritable(True)
+            stack.pop_all()
+            return opened
+    except OSError as error:
+        raise UserError(
+            f"cannot listen at {host} port {port} ({error.strerror or error}); choose another --port or --host"
+        ) from error
+
+
+def run(settings: Settings, say: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `say` is called with the address."""
     check_settings(settings)
-    os.environ[SETTINGS] = msgspec.json.encode(settings).decode()
-    place = f"{app_of_environment.__module__}:{app_of_environment.__name__}"
-    uvicorn.run(place, factory=True, workers=settings.workers, **options)  # type: ignore[arg-type]
+    with listen(settings.host, settings.port) as opened:
+        application: Any = f"{__name__}:{app_of_environment.__name__}"
+        if settings.workers == 1:
+            application = build_app(settings)
+        else:
+            read_bundle(Path(settings.memory))  # a mistake is one sentence here, and not one of every process
+            os.environ[SETTINGS] = msgspec.json.encode(settings).decode()
+        config = uvicorn.Config(application, factory=settings.workers > 1, workers=settings.workers, **OPTIONS)
+        name = f"[{settings.host}]" if ":" in settings.host else settings.host
+        say(f"http://{name}:{opened.getsockname()[1]}")
+        if settings.workers == 1:
+            uvicorn.Server(config).run(sockets=[opened])
+        else:
+            Multiprocess(config, sockets=[opened]).run()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recollect.errors import DataWarning, UserError
 from recollect.graph.facts import SLOT_NAMES, EpisodicGraph
 from recollect.memory.memory import Memory
 from recollect.memory.snapshot import Snapshot
@@ -20,22 +26,29 @@ from recollect.serve.messages import (
     Answer,
     Answers,
     Between,
+    Change,
+    Changed,
     Changes,
     Completion,
     Edge,
     EntityFacts,
     Fact,
+    Forget,
     GraphPart,
     Interval,
     Know,
     Label,
     Labels,
+    Message,
+    NewFact,
     OneEntity,
     Picture,
     Reason,
     Recall,
     Reliability,
     ReliabilityBin,
+    Remember,
+    Since,
     SlotReliability,
     Timeline,
     Times,
@@ -47,21 +60,24 @@ SPO = ("subject", "predicate", "object")
 SCANNED_TIMES = 100_000  # ordinals whose digits are compared, some 0.1 s
 
 
+class ReadOnlyError(UserError):
+    """A change of a memory that is served read-only."""
+
+
 class Service:
     """Answers questions to a memory, from several threads at a time; each by one snapshot of it."""
 
-    def __init__(self, memory: Memory, *, state: str = "", read_only: bool = False) -> None:
-        """`state` changes whenever answers may change."""
-        self.memory, self.read_only, self._state = memory, read_only, state
-        self._lock = Lock()
-        self._view: StoreView | None = None
+    def __init__(self, memory: Memory, *, read_only: bool = False) -> None:
+        self.memory, self.read_only = memory, read_only
+        self._lock, self._write_lock = Lock(), Lock()
+        self._views: WeakKeyDictionary[Snapshot, StoreView] = WeakKeyDictionary()
         self._measuring = Lock()
         self._measured: tuple[EpisodicGraph, Reliability] | None = None
 
     @property
     def state(self) -> str:
         """A short text that changes whenever answers may change."""
-        return self._state
+        return self.memory.state
 
     def about(self) -> About:
         """Return what the memory is."""
@@ -87,18 +103,19 @@ class Service:
     def recall(self, question: Recall) -> Answers:
         """Return the best answers for the one part that is not given."""
         given = {name: [getattr(question, name)] for name in SLOT_NAMES.values()}
-        found = self.memory.recall_many(given, top=question.top, include=question.include, explain=question.explain)
+        memory = self.memory.snapshot(question.known_at)
+        found = memory.recall_many(given, top=question.top, include=question.include, explain=question.explain)
         return Answers(answers=answers_of(found))
 
     def know(self, question: Know) -> Answers:
         """Return what holds as of a time."""
-        memory = self.memory.snapshot()
+        memory = self.memory.snapshot(question.known_at)
         as_of = time_label(memory, memory.time_of(question.as_of))
         return Answers(answers=know(memory, question), as_of=as_of)
 
     def timeline(self, question: Triple) -> Timeline:
         """Return the probability of a fact over the times, and the intervals in which it held, the newest first."""
-        memory = self.memory.snapshot()
+        memory = self.memory.snapshot(question.known_at)
         triple = (question.subject, question.predicate, question.object)
         intervals = memory.when(*triple)
         table = memory.probabilities(*triple)
@@ -114,7 +131,7 @@ class Service:
     def why(self, question: Why) -> Answer:
         """Return the probability of a fact and, if it is predicted, the stored facts that speak most for it."""
         given = {name: [getattr(question, name)] for name in SLOT_NAMES.values()}
-        (answer,) = answers_of(self.memory.probability(given, explain=question.explain))
+        (answer,) = answers_of(self.memory.probability(given, explain=question.explain, known_at=question.known_at))
         return answer
 
     def labels(self, question: Completion) -> Labels:
@@ -132,7 +149,7 @@ class Service:
 
     def entity(self, question: OneEntity) -> EntityFacts:
         """Return what holds of an entity, as subject and as object, as of a time."""
-        memory = self.memory.snapshot()
+        memory = self.memory.snapshot(question.known_at)
         number = memory.graph.entities.index(question.label)
         as_of = time_label(memory, memory.time_of(question.as_of))
         held: dict[str, list[Answer]] = {}
@@ -149,7 +166,7 @@ class Service:
 
     def graph(self, question: Picture) -> GraphPart:
         """Return the stored facts that hold as of a time, around an entity or in all, and some that held before."""
-        memory = self.memory.snapshot()
+        memory = self.memory.snapshot(question.known_at)
         view, time = self._browse(memory), memory.time_of(question.as_of)
         entity = None if question.entity is None else memory.graph.entities.index(question.entity)
         held = view.at(time, entity, question.depth, question.top)
@@ -167,7 +184,7 @@ class Service:
 
     def changes(self, question: Between) -> Changes:
         """Return what began and what ended between two times."""
-        memory = self.memory.snapshot()
+        memory = self.memory.snapshot(question.known_at)
         view, times = self._browse(memory), memory.graph.times
         entity = None if question.entity is None else memory.graph.entities.index(question.entity)
         since, until = memory.time_of(question.since), memory.time_of(question.until)
@@ -189,12 +206,75 @@ class Service:
                 self._measured = (memory.graph, reliability_of(memory))
             return self._measured[1]
 
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def remember(self, question: Remember, key: str | None = None) -> Changed:
+        """Store facts that were not stored yet, all or none; they are on disk when this returns."""
+        self._check_writable()
+        rows = [given_parts(fact, NewFact) for fact in question.facts]
+        facts: dict[str, Any] = {**rows[0]} if len(rows) == 1 else {"facts": rows}  # one may have a range as its time
+        with self._write_lock, no_row_left_out():
+            changed = self.memory.remember(**facts, inclusive_end=question.inclusive_end, key=key)
+        return self._changed(changed)
+
+    def forget(self, question: Forget, key: str | None = None) -> Changed:
+        """Remove stored facts; those of several triples, or an entity, only if this is asked for."""
+        parts: dict[str, Any] = {**given_parts(question, NewFact), "inclusive_end": question.inclusive_end}
+        parts |= {} if question.entity is None else {"entity": question.entity}
+        if question.preview:
+            return self._changed(self.memory.forget(**parts, preview=True))
+        self._check_writable()
+        if not question.several:
+            found = self.memory.forget(**parts, preview=True)
+            triples = found.select(SPO).n_unique()
+            if triples > 1 or "erased" in found["change"]:
+                raise UserError(
+                    f"{len(found):,} runs of {triples:,} triples would be forgotten; if so, give several=true"
+                )
+        return self._changed(self.memory.forget(**parts, key=key))
+
+    def journal(self, question: Since) -> Changed:
+        """Return what was remembered and forgotten between two moments, the latest changes if there are too many."""
+        changes = self.memory.changes(question.since, question.until)
+        return self._changed(changes.tail(question.top), max(0, len(changes) - question.top))
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError("this memory is served read-only; ask whoever serves it to change it")
+
+    def _changed(self, changes: pl.DataFrame, left_out: int = 0) -> Changed:
+        """Return changes by label, as many as an answer may have."""
+        rows = changes.head(MAX_TOP).with_columns(pl.col("known_at").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"))
+        named = rows.rename({"from": "start", "to": "end"}).iter_rows(named=True)
+        return Changed(
+            changes=[Change(**row) for row in named],
+            left_out=left_out + max(0, len(changes) - MAX_TOP),
+            state=self.state,
+        )
+
     def _browse(self, memory: Snapshot) -> StoreView:
         """Return the stored facts of a snapshot, indexed when they are first browsed and after each change."""
         with self._lock:
-            if self._view is None or self._view.graph is not memory.graph:
-                self._view = StoreView(memory.graph, memory.runs, has_times=has_times(memory))
-            return self._view
+            if memory not in self._views:
+                self._views[memory] = StoreView(memory.graph, memory.runs, has_times=has_times(memory))
+            return self._views[memory]
+
+
+@contextmanager
+def no_row_left_out() -> Iterator[None]:
+    """Raise UserError where a file would be read without some of its rows. One thread at a time may use it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        try:
+            yield
+        except DataWarning as warning:
+            raise UserError(f"{str(warning).partition(';')[0]}; correct it: nothing was changed") from warning
+
+
+def given_parts(fact: NewFact | Forget, names: type[Message]) -> dict[str, str]:
+    """Return the parts of a fact that are given, by name."""
+    parts = {name: getattr(fact, name) for name in names.__struct_fields__}
+    return {name: label for name, label in parts.items() if label is not None}
 
 
 def know(memory: Snapshot, question: Know) -> list[Answer]:
