@@ -49,7 +49,7 @@ def _intro(found: dict[str, Any]) -> str:
             f"*Frozen* learns nothing after the first {before['time']} days; it only knows that the new labels and "
             "days exist. *Ours* is `memory.remember` without the journal: history is updated exactly, rows of new "
             "entities, predicates and days are solved for, nothing else moves. *From scratch* learns all facts anew "
-            f"every {plan['every']} days (on day {' and '.join(map(str, found['moments']))}): history with all its "
+            f"on day {' and '.join(map(str, found['moments']))}: history with all its "
             "fits" + (_MODEL if plan["with_model"] else ". ") + f"Seed {plan['seed']}. CPU-seconds are those of one "
             "learning, on one thread of a machine that was busy with other work, which makes them higher. Nothing was "
             f"chosen on these {days} days.",
@@ -102,8 +102,8 @@ def _at_moments(found: dict[str, Any], memory: dict[str, Any]) -> str:
     gain = memory["gain"]["scratch"]
     return "\n\n".join(
         [
-            f"After each of the {len(found['moments'])} days of retraining: what was withheld on that day and the "
-            f"{found['plan']['every'] - 1} before it, old facts, and the day that follows. *Change* is relative to "
+            f"On day {' and '.join(map(str, found['moments']))}: what was withheld then and on the "
+            f"{found['plan']['every'] - 1} days before, old facts, and the day that follows. *Change* is relative to "
             "before the first day. *CPU-s* are those of one day's facts for ours, of one training for others.",
             markdown_table(head, rows),
             f"Ours less from scratch, who: {gain['mean']:+.4f} ± {gain['error']:.4f} over {gain['questions']:,} "
