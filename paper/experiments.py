@@ -12,8 +12,11 @@ from typing import Any
 
 from paper import (
     as_of,
+    continual,
+    continual_page,
     costs,
     forecast,
+    forgetting,
     history,
     intervals,
     leaderboards,
@@ -65,6 +68,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "benchmark-icews05-15": _leaderboard("ICEWS05-15, modern recipe", 180, "icews05-15"),
     "history": Experiment("History alone and added to models", 60, history.run, history.page),
     "forecast": Experiment("Forecasts one step ahead", 15, forecast.run, forecast.page),
+    "continual": Experiment("Snapshots of a growing graph", 40, continual.run, continual_page.page),
+    "forgetting": Experiment("Forgotten facts", 6, forgetting.run, forgetting.page),
     "intervals": Experiment("When facts held, as intervals", 2, intervals.run, intervals.page),
     "stream": Experiment("Learning day by day", 20, stream.run, stream_page.page),
 }
