@@ -54,6 +54,7 @@ class Systems:
     def __init__(self, workspace: Workspace, stream: Stream, entry: Entry | None, *, seed: int = 0) -> None:
         self.workspace, self.stream, self.entry, self.seed = workspace, stream, entry, seed
         self.most_epochs = 1 if workspace.quick else RECIPES["modern"].epochs  # where validation chooses them
+        self.seconds: dict[int, float] = {}  # CPU-seconds of learning each day, by its number
         self._latest: dict[str, State] = {}  # of systems that go on from their last state
 
     @property
@@ -99,19 +100,23 @@ class Systems:
             delta = delta_of(self.stream, state.count, state.count + 1, day.learned)
             start = time.process_time()
             learned = grow(state.learned, delta)
-            state = State(learned, state.count + 1, time.process_time() - start)
+            self.seconds[state.count] = time.process_time() - start
+            state = State(learned, state.count + 1, self.seconds[state.count])
         self._latest["ours"] = state
         return state
 
     def warm(self, count: int, every: int) -> State:
-        """Return the base that is trained further every so many days, from its last tables on, on all facts."""
+        """Return the base that is trained further every so many days, from its last tables on, on all facts.
+
+        As from scratch, weights and calibration stay those of the base.
+        """
         state = self._go_on("warm", count)
         while state.count < count:
-            following = min(count, state.count + (every if state.count else 1))
+            following = min(count, state.count + (every if state.count else 1 + every))
             fresh = Facts.concat([day.learned for day in self.stream.days[state.count : following]])
             delta = delta_of(self.stream, state.count, following, fresh)
             start = time.process_time()
-            learned = relearn(grow(state.learned, delta), fresh, seed=self.seed)
+            learned = relearn(grow(state.learned, delta), seed=self.seed)
             state = State(learned, following, time.process_time() - start)
         self._latest["warm"] = state
         return state

@@ -27,8 +27,9 @@ from recollect.training.auto import HISTORY, SEED_STEP
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
 
-EPOCHS = 4  # at most, over all facts
-RATE = 0.3  # of the learning rate: the optimizer starts anew, and its first steps are long
+EPOCHS = 4  # at most, over all facts, at the learning rate of the first training. After 30 days of ICEWS14, who: MRR of
+# facts of these days 0.647 and of older ones 0.696; at 0.3 of the rate 0.641 and 0.697; from scratch 0.647 and 0.704.
+# Eight epochs over the new facts and three times as many old ones cost as much, and have 0.648 and 0.689.
 SHARE = 0.25  # of the new facts, that are held out
 RELEARNED = "relearned"  # the key of the description of a memory that lists later trainings
 ENOUGH = 400  # held-out facts; with fewer, what they would choose stays as it is
@@ -144,6 +145,5 @@ def _recipes(learned: Learned) -> list[Recipe]:
 
 
 def _shortened(recipe: Recipe, epochs: int) -> Recipe:
-    """Return a recipe of fewer and smaller steps, validated after every epoch."""
-    rate = RATE * recipe.filled("learning_rate")
-    return replace(recipe, epochs=epochs, learning_rate=rate, validate_every=1)
+    """Return a recipe of fewer epochs, each of them validated."""
+    return replace(recipe, epochs=epochs, validate_every=1)
