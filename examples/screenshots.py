@@ -78,7 +78,7 @@ def served(memory: Path) -> Iterator[str]:
 
     from recollect.serve.running import Settings, build_app
 
-    app = build_app(Settings(memory=str(memory), read_only=True))
+    app = build_app(Settings(memory=str(memory)))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -10,7 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paper import as_of, costs, forecast, history, intervals, leaderboards, projection, projection_page, rare, tables
+from paper import (
+    as_of,
+    continual,
+    continual_page,
+    costs,
+    forecast,
+    forgetting,
+    history,
+    intervals,
+    leaderboards,
+    projection,
+    projection_page,
+    rare,
+    tables,
+)
 from paper.provenance import commit, provenance
 from paper.workspace import Report, Workspace
 from recollect import UserError
@@ -52,6 +66,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "benchmark-icews05-15": _leaderboard("ICEWS05-15, modern recipe", 180, "icews05-15"),
     "history": Experiment("History alone and added to models", 60, history.run, history.page),
     "forecast": Experiment("Forecasts one step ahead", 15, forecast.run, forecast.page),
+    "continual": Experiment("Snapshots of a growing graph", 40, continual.run, continual_page.page),
+    "forgetting": Experiment("Forgotten facts", 6, forgetting.run, forgetting.page),
     "intervals": Experiment("When facts held, as intervals", 2, intervals.run, intervals.page),
 }
 

@@ -71,7 +71,7 @@ def _figures(workspace: Workspace, study: Study) -> dict[str, Any]:
     solver = RowSolver(whole, train)
     without = solver.solve(graph.sizes, rest, forgotten=lost).model
     seconds = time.process_time() - start
-    history = {"whole": History.fit(train, graph.sizes), "never": History.fit(rest, graph.sizes)}
+    history = {"whole": History.fit(train, graph.sizes, asked="o"), "never": History.fit(rest, graph.sizes, asked="o")}
     updated = history["whole"].with_facts(rest)
     scorers: dict[str, tuple[TensorModel, History]] = {
         "learned": (whole, history["whole"]),

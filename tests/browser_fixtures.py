@@ -87,3 +87,24 @@ def open_page(browser, address) -> Iterator[Callable]:
     for context in contexts:
         context.close()
     assert not complaints
+
+
+def texts(page, selector: str) -> list[str]:
+    """Return the texts of elements, once the first one is there."""
+    page.locator(selector).first.wait_for()
+    return [text.strip() for text in page.locator(selector).all_inner_texts()]
+
+
+def settled(page) -> None:
+    """Wait until every question of the page is answered."""
+    page.locator("main > *:not(h1)").first.wait_for()
+    while page.locator("[aria-busy=true]").count():
+        page.wait_for_timeout(10)
+
+
+def violations(page) -> list[tuple[str, list[str]]]:
+    """Return what axe finds wrong with a page: the rules and the elements."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]

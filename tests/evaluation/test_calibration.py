@@ -69,6 +69,17 @@ def test_a_context_shifts_and_steepens_the_fit():
     )
 
 
+def test_where_only_hopeless_candidates_differ_they_are_fitted():
+    score = torch.cat([torch.zeros(50), torch.full((200,), -11.0)]).double()
+    truth = torch.arange(250) < 40  # of the hopeful ones, those that are true score no higher
+    context = torch.arange(250, dtype=torch.float64) % 3
+    a, b, c, d = fit_platt(Sample(score, truth, torch.ones_like(score), context))
+    z = context.mean()
+    at = {x: torch.sigmoid((a + d * z) * x + b + c * z).item() for x in (0.0, -11.0)}
+    assert at[0.0] > 0.6
+    assert at[-11.0] < 0.05
+
+
 def test_hopeless_candidates_do_not_bend_a_fit_with_context():
     sample = drawn(1.0, 0.0)
     hopeless = torch.full((5000,), -20.0, dtype=torch.float64)

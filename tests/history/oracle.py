@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recollect import Facts
-from recollect.history.bins import COUNT, NEAR, OLDER, RUNS, SIDE
+from recollect.history.bins import NEAR, OLDER, RUNS, SIDE, layout
 from recollect.history.edges import predicate_classes
 from recollect.history.history import History
 
@@ -122,19 +122,20 @@ def add_query(store: set[Fact], history: History, fact: Fact, slot: str, sums: l
     return float(np.log(own / total))
 
 
-def random_history(store: set[Fact], sizes: dict[str, int], *, past: bool = False) -> History:
+def random_history(store: set[Fact], sizes: dict[str, int], *, past: bool = False, levels: int = 0) -> History:
     """A history with random kernels and weights, so that a wrong class, bin or column shows."""
+    bins = layout(levels)
     rng = np.random.default_rng(0)
     facts = Facts.of(sorted(store))
     classes = predicate_classes(facts, sizes["predicate"])
     count = int(classes.max()) + 1
     asked = {"o": count, "p": count // 2, "t": count // 2}
-    kernels = {slot: rng.uniform(0.1, 2, (n, count, COUNT)).astype(np.float32) for slot, n in asked.items()}
+    kernels = {slot: rng.uniform(0.1, 2, (n, count, bins.count)).astype(np.float32) for slot, n in asked.items()}
     weights = {
         slot: rng.uniform(0.1, 2, (1 if slot == "p" else n, COLUMNS[slot])).astype(np.float32)
         for slot, n in asked.items()
     }
     if past:
         for kernel in kernels.values():
-            kernel[:, :, [0, *range(1 + SIDE, COUNT)]] = 0
+            kernel[:, :, [0, *range(1 + bins.side, bins.count)]] = 0
     return History(facts, sizes, classes, kernels, weights)

@@ -1,6 +1,7 @@
 """λ and the sums of a fitting pass over stored runs in loops, written from the definitions and not from the code.
 
-A store is a set of (s, p, o, first, last). Everything about a fact is computed in the store without its run.
+A store is a set of (s, p, o, first, last). Everything about a fact is computed in the store without its run; with
+`past`, in the store before its time, in which runs that have begun end at the time before.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from hypothesis import strategies as st
 
 from recollect import Facts
 from recollect.graph.runs import Runs
-from recollect.history.bins import NEAR, RUNS, SIDE
 from recollect.history.history import History
 from tests.history.oracle import COLUMNS, Evidence, Fact, number, random_history, weights_row
 from tests.history.oracle import others as candidates
 
 Run = tuple[int, int, int, int, int]
-OLDER = 1 + len(RUNS) + len(NEAR)
 GAPS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=4
 )  # times before a run, times after its first
@@ -55,18 +54,24 @@ def without(store: set[Run], fact: Fact) -> set[Run]:
     return {run for run in store if run[:3] != fact[:3] or not covers(run, fact[3])}
 
 
-def bin_of(same_triple: list[Run], run: Run, t: int) -> int:
+def before(store: set[Run], t: int) -> set[Run]:
+    """The store as it was before a time."""
+    return {(*run[:4], min(run[4], t - 1)) for run in store if run[3] < t}
+
+
+def bin_of(history: History, same_triple: list[Run], run: Run, t: int) -> int:
     """The bin of a run as seen from t."""
+    bins = history.bins.layout
     first, last = run[3:]
     if first <= t <= last:
         return 0
-    side, lag = (0, t - last) if last < t else (SIDE, first - t)
+    side, lag = (0, t - last) if last < t else (bins.side, first - t)
     between = [x for x in same_triple if (last < x[3] and x[4] < t) or (t < x[3] and x[4] < first)]
     if between:
-        return OLDER + side + number((2, 4, 9, 32, 128), lag)
+        return 1 + side + len(bins.runs) + len(bins.near) + number(bins.older, lag)
     if lag == 1:
-        return 1 + side + number(RUNS, last - first + 1)
-    return 1 + side + len(RUNS) + number(NEAR, lag)
+        return 1 + side + number(bins.runs, last - first + 1)
+    return 1 + side + len(bins.runs) + number(bins.near, lag)
 
 
 def evidence(store: set[Run], history: History, fact: Fact, slot: str) -> list[Evidence]:
@@ -80,7 +85,7 @@ def evidence(store: set[Run], history: History, fact: Fact, slot: str) -> list[E
             if (u, v) == (source, target):
                 same = [x for x in rest if x[:3] == run[:3]]
                 closest = (*run[:3], min(max(t, run[3]), run[4]))
-                found.append(Evidence(closest, (int(asked), int(classes[r]), bin_of(same, run, t))))
+                found.append(Evidence(closest, (int(asked), int(classes[r]), bin_of(history, same, run, t))))
     return found
 
 
@@ -132,7 +137,8 @@ def add_query(store: set[Run], history: History, fact: Fact, slot: str, sums: li
     return float(np.log(own / total))
 
 
-def random_run_history(store: set[Run], sizes: dict[str, int]) -> History:
+def random_run_history(store: set[Run], sizes: dict[str, int], *, past: bool = False, levels: int = 0) -> History:
     """A history of runs with random kernels and weights."""
     assert set(COLUMNS) == set("opt")
-    return random_history({run[:4] for run in store}, sizes).with_facts(as_runs(store))
+    facts = {run[:4] for run in store}
+    return random_history(facts, sizes, past=past, levels=levels).with_facts(as_runs(store))

@@ -12,7 +12,7 @@ from recollect.history.bins import COUNT
 from recollect.history.cells import CellRates, _total_widths
 from recollect.history.edges import CLASS
 from recollect.history.history import History
-from recollect.history.reference import bin_at
+from recollect.history.reference import NOT_CUT, bin_at
 
 SIZES = {"entity": 6, "predicate": 3, "time": 12}
 
@@ -33,8 +33,8 @@ def test_exposure_counts_every_time_from_which_an_edge_is_in_a_bin(seed):
     wanted = np.zeros((2 * SIZES["predicate"], COUNT))
     for row in history.edges.table:
         for t in range(SIZES["time"]):
-            wanted[row[CLASS], bin_at(row, history.bins.by_lag, np.array(t))] += 1
-    assert _total_widths(history) == pytest.approx(wanted)
+            wanted[row[CLASS], bin_at(row, history.bins.by_lag, NOT_CUT, np.array(t))] += 1
+    assert _total_widths(history, past=False) == pytest.approx(wanted)
 
 
 def test_the_rate_of_a_cell_is_the_sum_of_the_kernel_over_the_facts_of_its_pair():
@@ -49,7 +49,7 @@ def test_the_rate_of_a_cell_is_the_sum_of_the_kernel_over_the_facts_of_its_pair(
             for edge in edges:
                 itself = edge[1] == p or (cells.subject[pair] == cells.object[pair] and edge[1] == p + 3)
                 if edge[3] != time or not itself:
-                    b = bin_at(edge, history.bins.by_lag, np.array(time))
+                    b = bin_at(edge, history.bins.by_lag, NOT_CUT, np.array(time))
                     total += cells.kernel[history.classes[p], edge[CLASS], b]
             assert row[p] == pytest.approx(total, rel=1e-5)
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from recollect import Facts
 from recollect.graph.runs import Runs
+from recollect.history.bins import Layout, interval_layout, layout, layout_of
 from recollect.history.cells import CellRates, _total_widths
 from recollect.history.edges import CLASS
 from recollect.history.fit import Statistics, fitting_pass, slot_queries
 from recollect.history.history import History
-from recollect.history.reference import bin_at
+from recollect.history.reference import NOT_CUT, bin_at
 from tests.backends import EACH_BACKEND, running
 from tests.history import run_oracle as oracle
 from tests.history.oracle import others
@@ -49,9 +50,10 @@ def test_rates_are_those_of_loops_over_the_stored_runs(backend, slot, store, que
 
 
 @SLOTS
-def test_rates_are_right_for_long_runs_and_gaps(slot):
+@pytest.mark.parametrize("levels", [0, 2])
+def test_rates_are_right_for_long_runs_and_gaps(slot, levels):
     store = {(0, 0, 1, 0, 4), (0, 0, 1, 6, 40), (0, 0, 1, 200, 200), (1, 1, 0, 30, 250), (0, 1, 0, 5, 9)}
-    history = oracle.random_run_history(store, SIZES | {"time": 300})
+    history = oracle.random_run_history(store, SIZES | {"time": 300}, levels=levels)
     queries = [(0, 0, 1, 3), (0, 0, 1, 5), (1, 0, 0, 41), (0, 1, 1, 251), (0, 0, 0, 7), (0, 0, 1, 299)]
     assert_rates_are_right(history, store, queries, slot)
 
@@ -133,11 +135,11 @@ def test_overlapping_pieces_of_a_run_are_one_edge(store):
 @given(store=STORES)
 def test_exposure_counts_every_time_from_which_a_run_is_in_a_bin(store):
     history = oracle.random_run_history(store, SIZES)
-    wanted = np.zeros_like(_total_widths(history))
+    wanted = np.zeros_like(_total_widths(history, past=False))
     for row in history.edges.table:
         for t in range(SIZES["time"]):
-            wanted[row[CLASS], bin_at(row, history.bins.by_lag, np.array(t))] += 1
-    assert _total_widths(history) == pytest.approx(wanted)
+            wanted[row[CLASS], bin_at(row, history.bins.by_lag, NOT_CUT, np.array(t))] += 1
+    assert _total_widths(history, past=False) == pytest.approx(wanted)
 
 
 def tenures(seed=0):
@@ -164,8 +166,122 @@ def test_a_fit_to_runs_ranks_those_who_had_the_office_before_first_and_no_office
     assert np.isfinite(rates).all()
 
 
-def test_with_past_runs_are_read_as_facts():
-    sizes = {"entity": 50, "predicate": 1, "time": 300}
-    runs = tenures().between(0, 299)
-    by_runs, by_facts = (History.fit(each, sizes, asked="o", past=True) for each in (runs, runs.expand()))
-    assert (by_runs.kernels["o"] == by_facts.kernels["o"]).all()
+# -- the past only ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slot", "spo")
+@EACH_BACKEND
+@settings(max_examples=40)
+@given(store=STORES, query=QUERIES, number=st.integers(0, 99))
+def test_the_past_of_a_time_has_runs_that_end_before_it(backend, slot, store, query, number):
+    history = oracle.random_run_history(store, SIZES, past=True)
+    with running(backend):
+        for asked in (query, a_fact_of(store, number), (*query[:3], SIZES["time"])):
+            assert_rates_are_right(history, oracle.before(store, asked[3]), [asked], slot)
+
+
+@pytest.mark.parametrize("slot", "op")
+@EACH_BACKEND
+@settings(max_examples=30)
+@given(store=STORES, seed=st.integers(0, 99))
+def test_the_sums_of_a_pass_over_the_past_are_those_of_loops(backend, slot, store, seed):
+    history = oracle.random_run_history(store, SIZES, past=True)
+    sums = Statistics.zeros(history.kernels[slot], history.weights[slot])
+    queries, times = slot_queries(history.edges, slot).sample(1.0, np.random.default_rng(seed))
+    with running(backend):
+        fitting_pass(history.edges, history.bins, SIZES, history.classes, slot, past=True)(
+            history.kernels[slot], history.weights[slot], queries, times, sums
+        )
+    wanted, likelihood = [np.zeros(array.shape) for array in sums.arrays], 0.0
+    for edge, t in zip(queries.tolist(), times.tolist(), strict=True):
+        u, (v, r) = int(history.edges.source[edge]), history.edges.table[edge, :2].tolist()
+        fact, asked = ((u, r, v, t), slot) if r < 2 else ((v, r - 2, u, t), "s")
+        likelihood += oracle.add_query(oracle.before(store, t), history, fact, asked, wanted)
+    past = slice(1, 1 + history.bins.layout.side)  # kernels of other bins are 0, whatever their exposure
+    for ours, theirs in zip(sums.arrays, wanted, strict=True):
+        part = (..., past) if ours.ndim == 3 else ...
+        np.testing.assert_allclose(ours[part], theirs[part], rtol=1e-5, atol=1e-5)
+    assert sums.log_likelihood == pytest.approx(likelihood, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("slot", "spo")
+@given(store=STORES, query=QUERIES)
+def test_the_past_of_runs_is_that_of_their_facts_but_for_older_ones(slot, store, query):
+    history = oracle.random_run_history(store, SIZES, past=True)
+    is_older = history.bins.layout.groups % 3 == 0
+    for name, kernel in history.kernels.items():
+        kernel[:, :, is_older] = 0
+        history.weights[name][:, 1:] = 0
+    by_facts = history.with_facts(history.facts.expand())
+    asked = Facts.of([query])
+    np.testing.assert_allclose(history.rates(asked, slot), by_facts.rates(asked, slot), rtol=1e-6)
+
+
+@pytest.mark.parametrize("slot", "spo")
+@given(store=STORES, fact=QUERIES)
+def test_the_evidence_of_the_past_is_that_of_loops(slot, store, fact):
+    history = oracle.random_run_history(store, SIZES, past=True)
+    kernel, wanted = history.kernels["o" if slot == "s" else slot], {}
+    for said in oracle.evidence(oracle.before(store, fact[3]), history, fact, slot):
+        wanted[said.fact] = wanted.get(said.fact, 0) + float(kernel[said.entry])
+    found = history.evidence(Facts.of([fact]), slot)
+    added = {
+        tuple(row): share * found.rate
+        for row, share in zip(found.facts.ids.tolist(), found.shares.tolist(), strict=True)
+    }
+    assert added == pytest.approx(wanted)
+    assert all(row[3] < fact[3] for row in added)
+
+
+@given(store=STORES)
+def test_exposure_of_the_past_counts_runs_up_to_the_time_before(store):
+    history = oracle.random_run_history(store, SIZES, past=True)
+    wanted = np.zeros_like(_total_widths(history, past=True))
+    for row in history.edges.table:
+        for t in range(SIZES["time"]):
+            wanted[row[CLASS], bin_at(row, history.bins.by_lag, history.bins.run, np.array(t))] += 1
+    past = slice(1, 1 + history.bins.layout.side)
+    assert _total_widths(history, past=True)[:, past] == pytest.approx(wanted[:, past])
+
+
+def test_who_holds_an_office_is_likely_to_go_on_and_others_are_not():
+    sizes = {"entity": 50, "predicate": 1, "time": 3000}
+    runs = tenures()
+    past = History.fit(runs, sizes, asked="op", past=True)
+    cells = CellRates.fit(past, ahead=1)
+    rates = cells.at(1500, cells.pairs())[:, 0]
+    holds = {(int(s), int(o)) for s, _, o, _ in runs.at(1499).ids.tolist()}
+    is_holder = np.array([(s, o) in holds for s, o in zip(cells.subject, cells.object, strict=True)])
+    assert 0.8 < rates[is_holder].min() <= rates[is_holder].max() < 1.2
+    assert rates[~is_holder].max() < 0.02
+    scores = past.score_against(Facts.of([(0, 0, office, 1500) for office in range(10)]), "s")
+    assert {(int(s), office) for office, s in enumerate(scores.argmax(dim=1))} == holds
+
+
+# -- layouts of bins --------------------------------------------------------------------------------------------------
+
+
+def test_layouts_grow_with_the_axis_and_are_known_by_their_number_of_bins():
+    assert interval_layout(511) == layout(0) == Layout()
+    assert interval_layout(512) == layout(1)
+    assert interval_layout(50_000).near[-1] == 16_384
+    for levels in (0, 1, 7):
+        assert layout_of(layout(levels).count) == layout(levels)
+    for count in (0, 42, 44, 46, 43 + 6 * 99):
+        with pytest.raises(ValueError, match=f"no kernel has {count} bins"):
+            layout_of(count)
+
+
+def test_kernels_of_intervals_know_longer_lags_and_are_read_with_as_many_bins():
+    sizes = {"entity": 50, "predicate": 1, "time": 3000}
+    history = History.fit(tenures(), sizes)
+    assert history.kernels["o"].shape[2] == interval_layout(3000).count > Layout().count
+    again = History.from_tensors(history.tensors(), tenures(), sizes)
+    asked = Facts.of([(0, 0, 3, 1500)])
+    assert torch.equal(again.score_against(asked, "s"), history.score_against(asked, "s"))
+    longer = history.with_facts(tenures(), sizes | {"time": 90_000})
+    assert longer.bins.layout == history.bins.layout
+    assert longer.score_against(asked, "s").argmax() == history.score_against(asked, "s").argmax()
+    damaged = history.tensors() | {"history.p.kernel": history.tensors()["history.p.kernel"][:, :, :43]}
+    with pytest.raises(ValueError, match="history.p.kernel"):
+        History.from_tensors(damaged, tenures(), sizes)

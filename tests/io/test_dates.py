@@ -317,3 +317,24 @@ def test_a_few_dates_in_another_form_are_left_out_and_named(place):
     ):
         graph = read(dated(labels))
     assert (len(graph.facts), graph.dropped) == (199, {"unreadable time": 1})
+
+
+def matches(hours: list[int], days: int = 4000) -> pl.DataFrame:
+    """Return rows at some hours of every tenth day of several years."""
+    start = datetime(1990, 1, 1)
+    at = [start + timedelta(days=10 * day, hours=hour) for day in range(days // 10) for hour in hours]
+    return pl.DataFrame(
+        {"subject": "Ann", "predicate": "meets", "object": [f"o{i % 7}" for i in range(len(at))], "time": at}
+    )
+
+
+def test_hours_of_a_long_and_mostly_empty_axis_are_days_unless_they_tell_rows_apart():
+    graph = read(matches([15]))
+    assert graph.times.grain == "day"
+    assert "no subject has a predicate at two times of a day, so the time grain is day" in graph.notes[-1]
+    assert len(graph.facts) == 400
+    assert read(matches([15]), grain="hour").times.grain == "hour"
+    assert read(matches([9, 15])).times.grain == "hour"  # two a day
+    assert read(matches([15], days=1000)).times.grain == "hour"  # a short axis
+    others = matches([9]).with_columns(subject=pl.lit("Bob"))
+    assert read(pl.concat([matches([15]), others])).times.grain == "day"

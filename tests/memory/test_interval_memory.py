@@ -17,7 +17,6 @@ from recollect.memory.bundle import FACTS
 from tests.memory.test_hostile_bundles import refused, sign
 
 LENGTHS = (400, 1500, 2900, 700, 1100)  # days in office
-FORECAST_FACTS = "recollect.memory.forecasts.MAX_FACTS"  # only forecasts read intervals as facts
 LANDS = ("Utopia", "Laputa", "Brobdingnag", "Erewhon")
 
 
@@ -42,7 +41,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def memory(graph):
-    with patch(FORECAST_FACTS, 0), patch.object(Runs, "expand", side_effect=AssertionError("a run was expanded")):
+    with patch.object(Runs, "expand", side_effect=AssertionError("a run was expanded")):
         return Memory.learn(graph)
 
 
@@ -50,7 +49,6 @@ def memory(graph):
 def _expand_nothing(request, monkeypatch):
     """Fail where a run is expanded, but in tests of what needs facts one by one."""
     if "expands" not in request.node.name:
-        monkeypatch.setattr(FORECAST_FACTS, 0)
         monkeypatch.setattr(Runs, "expand", lambda *args: pytest.fail("a run was expanded"))
 
 

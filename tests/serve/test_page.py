@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from browser_fixtures import served
+from browser_fixtures import served, settled, texts, violations
 from recollect.graph.times import TimeAxis, time_bin
 from recollect.serve.guard import Access
 from recollect.serve.rest import create_app
@@ -22,12 +22,6 @@ def link(**parameters: str) -> str:
 def parameters(page) -> dict[str, str]:
     """Return the parameters of the URL."""
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
-
-
-def texts(page, selector: str) -> list[str]:
-    """Return the texts of elements, once the first one is there."""
-    page.locator(selector).first.wait_for()
-    return [text.strip() for text in page.locator(selector).all_inner_texts()]
 
 
 def fact_texts(edges) -> list[str]:
@@ -53,16 +47,10 @@ def views(fact: dict[str, str]) -> dict[str, str]:
         "then": link(view="then", entity=fact["whom"], at=fact["when"]),
         "everything": "?view=then&entity=",
         "changes": link(view="changes", since="2000-03", until="2000-05"),
+        "teach": "?view=teach",
         "about": "?view=about",
         "problem": link(who="Nobody", what=fact["what"], when=fact["when"]),
     }
-
-
-def settled(page) -> None:
-    """Wait until every question of the page is answered."""
-    page.locator("main > *:not(h1)").first.wait_for()
-    while page.locator("[aria-busy=true]").count():
-        page.wait_for_timeout(10)
 
 
 # --- ask ---
@@ -294,14 +282,6 @@ def test_every_view_is_in_the_url_and_the_back_button_returns(open_page, fact):
     page.go_back()
     page.get_by_role("heading", name="Leave open what you want to know").wait_for()
     assert page.title().startswith("Ask")
-
-
-def violations(page) -> list[tuple[str, list[str]]]:
-    """Return what axe finds wrong with a page: the rules and the elements."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
 
 
 def test_axe_finds_no_violation_in_answers_with_their_reasons(open_page, fact):

@@ -112,3 +112,12 @@ def test_the_dim_of_a_named_model_is_chosen_too(model, form, dims):
 def test_inverse_predicates_and_time_levels_follow_the_objective(recipe, form, reciprocal, time_levels):
     config, _ = resolve_config(graph_of(900), recipe, model="complex", form=form)
     assert (config.reciprocal, config.time_levels) == (reciprocal, time_levels)
+
+
+@pytest.mark.usefixtures("free_memory")
+def test_an_axis_that_is_mostly_empty_is_left_to_history():
+    configs, reason = auto.resolve_configs(graph_of(3000, times=4000), MODERN)
+    assert configs == []
+    assert reason == "history: 3,000 facts at 4,000 times, most of which a model could not learn"
+    assert len(auto.resolve_configs(graph_of(3000, times=2000), MODERN)[0]) == 1
+    assert len(auto.resolve_configs(graph_of(3000, times=4000), MODERN, model="complex")[0]) == 1

@@ -68,7 +68,10 @@ def program(
     """Memory for knowledge graphs that change: learn facts, recall any of them.
 
     \b
-    recollect train events.csv       learns a file; then: recollect ask events.memory
+    recollect data show events.csv     what a file of facts has
+    recollect train events.csv         learn it: writes events.memory
+    recollect ask events.memory        ask it
+    Next: recollect train --help
     """
     use_threads(threads)
 

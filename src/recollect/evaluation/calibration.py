@@ -198,15 +198,17 @@ def _choose_candidates(logits: Tensor, generator: torch.Generator) -> tuple[Tens
     return torch.cat([best, others], dim=1), torch.cat([torch.ones(best.shape).double(), represented], dim=1)
 
 
-def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tuple[float, ...]:
+def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0, hopeful: bool = True) -> tuple[float, ...]:
     """Return the (a, b), or with a context (a, b, c, d), that minimise the log loss on a sample, by Newton's method.
 
     A slope of at least 0 keeps the order of scores. Targets are Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which keep a
     finite when the scores separate true from false. With a context, a small penalty keeps c and d near 0 where few
-    candidates are true, and hopeless candidates are left out: they would bend the fit where nobody looks. `strength` is
-    that of a prior a ~ N(1, 1 / strength): it matters to a few true candidates, whose scores may separate by chance.
+    candidates are true, and hopeless candidates are left out: they would bend the fit where nobody looks. If the scores
+    of the `hopeful` ones do not tell true from false, those of all are fitted. `strength` is that of a prior
+    a ~ N(1, 1 / strength): it matters to a few true candidates, whose scores may separate by chance.
     """
-    if sample.context is not None:
+    whole = sample
+    if sample.context is not None and hopeful:
         sample = _hopeful(sample)
     if bool(sample.truth.all()):
         return 1.0, 0.0  # no negatives: nothing to fit
@@ -238,7 +240,11 @@ def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0) -> tup
     if sample.count is not None and not bool((features @ theta).abs().max() < MAX_LOGIT):
         return fit_platt(replace(sample, count=None), steps=steps)  # counts above 1 have no minimum in separable data
     a, c, d = slopes.tolist()
-    return (a, b, c, d) if a + d * z.mean().item() > 0 else (0.0, prior.item(), 0.0, 0.0)
+    if a + d * z.mean().item() > 0:
+        return a, b, c, d
+    if len(sample.score) < len(whole.score):
+        return fit_platt(whole, steps=steps, strength=strength, hopeful=False)
+    return 0.0, prior.item(), 0.0, 0.0
 
 
 def _hopeful(sample: Sample) -> Sample:

@@ -17,25 +17,33 @@ from torch import Tensor
 
 from recollect.engine import one_thread
 from recollect.graph.facts import Facts
-from recollect.history.bins import COUNT, NEAR, RUNS, SIDE, Ints
+from recollect.history.bins import Ints
 from recollect.history.edges import CLASS, EARLIER, END, FUTURE_RUN, LATER, PAST_RUN, TARGET, TIME, Floats
 from recollect.history.evidence import Evidence, find_evidence
-from recollect.history.fit import Statistics, fit_kernel, predicate_kinds, slot_queries, start_kernel
+from recollect.history.fit import (
+    Statistics,
+    fit_kernel,
+    predicate_kinds,
+    reads_only_past,
+    slot_queries,
+    start_kernel,
+)
 from recollect.history.history import History
 from recollect.history.new_predicates import with_mean_class
-from recollect.history.reference import bin_at, loops, others_of_pair
+from recollect.history.reference import NOT_CUT, bin_at, loops, others_of_pair
 from recollect.history.state import is_rate
 
 PASS_COST = 16  # of an edge in NumPy, relative to compiled passes
 START = 0.01  # the kernel that passes start from: facts per cell
 WIDTH_EDGES = 2**16  # edges whose bins are counted at a time
+REPEATED, MOST_REPEATS = 2**15, 64  # runs are asked for at several times: so many in all, and at most so many of each
 
 
 class CellRates:
     """λ of cells between entities that some stored fact joins."""
 
     def __init__(self, history: History, kernel: Floats) -> None:
-        self.history, self.kernel = history, kernel
+        self.history, self.kernel, self.past = history, kernel, reads_only_past(kernel)
 
     @cached_property
     def first(self) -> Ints:
@@ -75,32 +83,39 @@ class CellRates:
         edges, sizes = history.edges, history.sizes
         directed = int(history.classes.max(initial=-1)) + 1
         members = np.bincount(history.classes[: sizes["predicate"]], minlength=directed // 2).astype(np.float32)
-        exposure = members[:, None, None] * _total_widths(history)[None]
+        exposure = members[:, None, None] * _total_widths(history, past=ahead > 0)[None]
+        bins, cut = history.bins.by_lag, history.bins.run if ahead else NOT_CUT
         queries = slot_queries(edges, "p")
         queries = queries._replace(cost=PASS_COST * queries.cost)
 
+        repeats = max(1, min(MOST_REPEATS, REPEATED // max(1, len(queries.edge)))) if edges.has_runs else 1
+
         def run(k: Floats, w: Floats, part: Ints, times: Ints, sums: Statistics) -> None:
-            q, j = others_of_pair(edges.pairs, edges.mirror, part)
-            asked, rows, facts = edges.table[part], edges.table[j], edges.lengths[part]
-            entry = np.ravel_multi_index(
-                (asked[q, CLASS], rows[:, CLASS], bin_at(rows, history.bins.by_lag, times[q] - max(0, ahead - 1))),
-                k.shape,
-            )
+            for number in range(repeats):
+                first, length = edges.column(TIME)[part], edges.lengths[part]
+                add(k, w, part, first + (times - first + number * length // repeats) % length, sums)
+
+        def add(k: Floats, w: Floats, part: Ints, times: Ints, sums: Statistics) -> None:
+            seen = times - max(0, ahead - 1)
+            q, j = others_of_pair(edges.table, cut, edges.pairs, edges.mirror, part, seen)
+            asked, rows, facts = edges.table[part], edges.table[j], edges.lengths[part] / repeats
+            entry = np.ravel_multi_index((asked[q, CLASS], rows[:, CLASS], bin_at(rows, bins, cut, seen[q])), k.shape)
             rates, popularity = k.reshape(-1)[entry], w[asked[:, CLASS], 0] / _cells(sizes)
             total = popularity + np.bincount(q, rates, minlength=len(part))
             added = facts[q] * rates / total[q]  # the time that is asked for stands for all facts of the run
             sums.hits.reshape(-1)[:] += np.bincount(entry, added, minlength=k.size).astype(np.float32)
             np.add.at(sums.weight_hits[:, 0], asked[:, CLASS], facts * popularity / total)
-            fraction = np.float32(len(part) / max(1, len(queries.edge)))
+            fraction = np.float32(len(part) / max(1, len(queries.edge)) / repeats)
             sums.exposure += exposure * fraction
             sums.weight_exposure += members[:, None] * fraction
             sums.log_likelihood += float((facts * np.log(total)).sum())
 
-        kernel = start_kernel(directed // 2, directed, past=ahead > 0) * np.float32(START)
+        chosen = history.bins.layout
+        kernel = start_kernel(directed // 2, directed, chosen, past=ahead > 0) * np.float32(START)
         weights = np.ones((directed // 2, 1), dtype=np.float32)
         kinds, rng = predicate_kinds(directed // 2, directed // 2), np.random.default_rng(seed)
         with one_thread():
-            fitted, _ = fit_kernel(run, queries, kernel, weights, kinds, rng=rng, report=progress)
+            fitted, _ = fit_kernel(run, queries, kernel, weights, kinds, chosen.groups, rng=rng, report=progress)
         return cls(history, fitted)
 
     def with_history(self, history: History) -> CellRates:
@@ -113,7 +128,7 @@ class CellRates:
         """Return the rates that `tensors` came from; raise ValueError if they do not fit the history."""
         directed = int(history.classes.max(initial=-1)) + 1
         kernel = tensors["kernel"]
-        if kernel.shape != (directed // 2, directed, COUNT) or kernel.dtype != torch.float32:
+        if kernel.shape != (directed // 2, directed, history.bins.layout.count) or kernel.dtype != torch.float32:
             raise ValueError("the kernel of its cells does not have the shape of its predicates")
         if not is_rate(kernel):
             raise ValueError("the kernel of its cells is not all finite and at least 0")
@@ -137,9 +152,10 @@ class CellRates:
         asked = np.arange(self.history.sizes["predicate"]) if predicates is None else predicates
         out = np.zeros((len(pairs), len(asked)), dtype=np.float32)
         is_loop = self.subject[pairs] == self.object[pairs]
+        bins, times = self.history.bins, np.full(len(pairs), time)
         loops().score_predicates(
-            self.first[pairs], self.last[pairs], is_loop, self.history.edges.table, self.history.bins.by_lag,
-            self.kernel, self.history.classes, asked, np.full(len(pairs), time), out,
+            self.first[pairs], self.last[pairs], is_loop, self.history.edges.table, bins.by_lag,
+            bins.run if self.past else NOT_CUT, self.kernel, self.history.classes, asked, times, out,
         )  # fmt: skip
         return out
 
@@ -147,7 +163,7 @@ class CellRates:
         """Return the stored facts that speak for one fact, by share of its λ."""
         s, p, o, t = fact.ids[0].tolist()
         kernel = self.kernel[self.history.classes[p]]
-        return find_evidence(self.history.edges, self.history.bins, kernel, (s, p, o, t), 0.0)
+        return find_evidence(self.history.edges, self.history.bins, kernel, (s, p, o, t), 0.0, past=self.past)
 
     def facts(self, pairs: Ints, predicates: Ints, time: int) -> Facts:
         """Return facts by the number of their pair and their predicate: (n,), (n,)."""
@@ -160,26 +176,30 @@ def _cells(sizes: Mapping[str, int]) -> int:
     return sizes["entity"] ** 2 * sizes["time"]
 
 
-def _total_widths(history: History) -> Floats:
+def _total_widths(history: History, *, past: bool) -> Floats:
     """Return the number of (edge, time) combinations of each class and bin: (C, COUNT)."""
-    table, times = history.edges.table, history.sizes["time"]
-    total = np.zeros((int(history.classes.max(initial=-1)) + 1, COUNT))
+    table, times, chosen = history.edges.table, history.sizes["time"], history.bins.layout
+    total = np.zeros((int(history.classes.max(initial=-1)) + 1, chosen.count))
     lowest, highest = history.bins.ranges
+    near, older, future = chosen.firsts - 1
+    shortest_run, longest_run = np.array(chosen.runs), np.array([*chosen.runs[1:], times + 1]) - 1
     for first in range(0, len(table), WIDTH_EDGES):
         rows = table[first : first + WIDTH_EDGES]
         t, end, each = rows[:, TIME], rows[:, END], np.arange(len(rows))
-        widths = np.zeros((len(rows), COUNT))
-        widths[:, 0] = end - t + 1
+        widths = np.zeros((len(rows), chosen.count))
+        widths[:, 0] = 1 if past else end - t + 1
+        if past:  # at the times after the first, the run up to the time before
+            widths[:, 1 : 1 + near] += np.maximum(0, np.minimum(longest_run, (end - t)[:, None]) - shortest_run + 1)
         sides = (
             (1, PAST_RUN, np.minimum(rows[:, LATER], times - 1) - end, times - 1 - end),
-            (1 + SIDE, FUTURE_RUN, t - np.maximum(rows[:, EARLIER], 0), t),
+            (1 + future, FUTURE_RUN, t - np.maximum(rows[:, EARLIER], 0), t),
         )
         for start, run, closest, longest in sides:  # lags 1 … closest as the closest fact, then as an older one
             widths[each, rows[:, run]] += closest >= 1
-            near = slice(start + len(RUNS), start + len(RUNS) + len(NEAR))
-            older = slice(near.stop, start + SIDE)
-            widths[:, near] += np.maximum(0, np.minimum(highest[near], closest[:, None]) - lowest[near] + 1)
-            shortest = np.maximum(lowest[older], closest[:, None] + 1)
-            widths[:, older] += np.maximum(0, np.minimum(highest[older], longest[:, None]) - shortest + 1)
+            part = slice(start + near, start + older)
+            widths[:, part] += np.maximum(0, np.minimum(highest[part], closest[:, None]) - lowest[part] + 1)
+            part = slice(start + older, start + future)
+            shortest = np.maximum(lowest[part], closest[:, None] + 1)
+            widths[:, part] += np.maximum(0, np.minimum(highest[part], longest[:, None]) - shortest + 1)
         np.add.at(total, rows[:, CLASS], widths)
     return total.astype(np.float32)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recollect.graph.facts import Facts, distinct
 from recollect.graph.replacing import splice
 from recollect.graph.runs import Runs, merge_runs
-from recollect.history.bins import SIDE, Bins, Ints
+from recollect.history.bins import Bins, Ints
 
 FAR = 2**30  # a time that no axis reaches
 MAX_CLASSES = 256  # predicates with a kernel of their own; rarer ones share the last
@@ -27,8 +27,9 @@ class Edges:
 
     A fact is a run of one time. Run (s, p, o, first, last) gives the edges (s, p, o, first, last) and
     (o, p + P, s, first, last): r is a predicate or an inverse. Columns of the table: target v, predicate r, its class,
-    first and last time; the first time of the previous edge with the same (u, r, v) and the last time of the next one;
-    the bins of the edge where it is the closest past one, or future one, at lag 1.
+    first and last time; the first time of the previous edge with the same (u, r, v) and the last time of the next one,
+    or its first where only the past is read; the bins of the edge where it is the closest past one, or future one, at
+    lag 1.
     """
 
     start: Ints  # (E + 1,): edges of source u are start[u] … start[u + 1] − 1
@@ -95,13 +96,22 @@ class Edges:
     def _width(self) -> int:
         return int(self.column(END).max(initial=0)) + 1
 
-    def twins(self, edges: Ints, t: Ints) -> Ints:
-        """Return the number of edges with the same (u, r) as each of `edges` that hold at time t, itself included."""
-        first, last = self._by_source_and_predicate
-        return count_covering(first, last, self._source_and_predicate[edges] + t)
+    def twins(self, edges: Ints, t: Ints, *, past: bool = False) -> Ints:
+        """Return the number of edges with the same (u, r) as each of `edges` that hold at time t, itself included.
 
-    def mirrors_of_twins(self, edges: Ints, t: Ints) -> Ints:
-        """Return the mirror of the edge with the same (u, r) that leads from u to itself at time t; −1: none."""
+        With `past`, those that begin then: what began before is past.
+        """
+        first, last = self._by_source_and_predicate
+        wanted = self._source_and_predicate[edges] + t
+        if past:
+            return np.searchsorted(first, wanted, side="right") - np.searchsorted(first, wanted)
+        return count_covering(first, last, wanted)
+
+    def mirrors_of_twins(self, edges: Ints, t: Ints, *, past: bool = False) -> Ints:
+        """Return the mirror of the edge with the same (u, r) that leads from u to itself at time t; −1: none.
+
+        With `past`, of one that begins then.
+        """
         loops = np.flatnonzero(self.mirror >= 0)
         if not len(loops):
             return np.full(len(edges), -1)
@@ -109,7 +119,8 @@ class Edges:
         loops, wanted = loops[np.argsort(code)], self._source_and_predicate[edges] + t
         found = loops[np.maximum(np.searchsorted(np.sort(code), wanted, side="right") - 1, 0)]
         is_same = self._source_and_predicate[found] == self._source_and_predicate[edges]
-        holds = (self.column(TIME)[found] <= t) & (self.column(END)[found] >= t)
+        first, last = self.column(TIME)[found], self.column(END)[found]
+        holds = (first == t) if past else (first <= t) & (last >= t)
         return np.where(is_same & holds, self.mirror[found], -1)
 
 
@@ -122,10 +133,13 @@ def count_covering(first: Ints, last: Ints, wanted: Ints) -> Ints:
     return counts
 
 
-def build_edges(stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, bins: Bins) -> Edges:
+def build_edges(
+    stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, bins: Bins, *, past: bool = False
+) -> Edges:
     """Return the edges of the true facts or runs; `classes` (2P,) are those of predicates and inverses.
 
-    Equal facts count once, and runs of one triple that overlap or follow each other are one.
+    Equal facts count once, and runs of one triple that overlap or follow each other are one. With `past`, the next edge
+    is nearer as soon as it has begun.
     """
     s, p, o, t, end = _distinct_runs(stored, sizes)
     source, target = np.concatenate([s, o]), np.concatenate([o, s])
@@ -137,10 +151,10 @@ def build_edges(stored: Facts | Runs, sizes: Mapping[str, int], classes: Ints, b
     same_triple = same_pair & (predicate[1:] == predicate[:-1])
     earlier, later = np.full(len(first), -FAR), np.full(len(first), FAR)
     earlier[1:][same_triple] = first[:-1][same_triple]
-    later[:-1][same_triple] = last[1:][same_triple]
+    later[:-1][same_triple] = (first if past else last)[1:][same_triple]
     continues = same_triple & (first[1:] == last[:-1] + 1)
     before, after = _run_lengths(first, last, continues)
-    past_run, future_run = 1 + bins.run[before], 1 + SIDE + bins.run[after]
+    past_run, future_run = 1 + bins.run[before], 1 + bins.layout.side + bins.run[after]
     columns = [target, predicate, classes[predicate], first, last, earlier, later, past_run, future_run]
     start = np.searchsorted(source, np.arange(sizes["entity"] + 1))
     table = np.stack(columns, axis=1).astype(np.int32)

@@ -11,7 +11,7 @@ from torch import Tensor
 from recollect.graph.facts import Facts
 from recollect.history.bins import Bins
 from recollect.history.edges import CLASS, END, PREDICATE, TIME, Edges, Floats
-from recollect.history.reference import bin_at
+from recollect.history.reference import NOT_CUT, bin_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,16 +30,20 @@ class Evidence:
 
 
 def find_evidence(
-    edges: Edges, bins: Bins, kernel: Floats, query: tuple[int, int, int, int], popularity: float
+    edges: Edges, bins: Bins, kernel: Floats, query: tuple[int, int, int, int], popularity: float, *, past: bool
 ) -> Evidence:
-    """Return the evidence for the edge (u, r, v, t), given the kernel of r (C, COUNT) and the popularity part of λ."""
+    """Return the evidence for the edge (u, r, v, t), given the kernel of r (C, COUNT) and the popularity part of λ.
+
+    With `past`, no fact at or after t is read.
+    """
     u, r, v, t = query
     first, last = edges.pair_ranges(np.array([u]), np.array([v]))
     rows = edges.table[first[0] : last[0]].astype(np.int64)
-    predicate, time = rows[:, PREDICATE], np.clip(t, rows[:, TIME], rows[:, END])
+    predicate, time = rows[:, PREDICATE], np.clip(t - past, rows[:, TIME], rows[:, END])
     inverse = (r + edges.predicates) % (2 * edges.predicates) if u == v else r
     is_answer = (time == t) & ((predicate == r) | (predicate == inverse))
-    added = np.where(is_answer, 0, kernel[rows[:, CLASS], bin_at(rows, bins.by_lag, np.array(t))])
+    cut = bins.run if past else NOT_CUT
+    added = np.where(is_answer, 0, kernel[rows[:, CLASS], bin_at(rows, bins.by_lag, cut, np.array(t))])
     is_inverse = predicate >= edges.predicates
     subject, object_ = np.where(is_inverse, v, u), np.where(is_inverse, u, v)
     ids = np.stack([subject, predicate % max(1, edges.predicates), object_, time], axis=1)

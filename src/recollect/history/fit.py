@@ -20,10 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from recollect.engine import parallel_for
-from recollect.history import bins as binning
-from recollect.history.bins import Bins, Ints
+from recollect.history.bins import Bins, Ints, Layout
 from recollect.history.edges import PREDICATE, TIME, Edges, Floats
-from recollect.history.reference import blocks, loops
+from recollect.history.reference import NOT_CUT, blocks, loops
 from recollect.history.shares import LeftOutShares
 
 PASSES = 12
@@ -116,26 +115,27 @@ def fitting_pass(
     """Return the function that adds the sums of queries for a slot."""
     shares = LeftOutShares(edges, slot, sizes, past=past)
     members = np.bincount(classes[: sizes["predicate"]]).astype(np.float32)  # predicates per class
+    cut = bins.run if past else NOT_CUT
 
     def entity_pass(k: Floats, w: Floats, queries: Ints, times: Ints, sums: Statistics) -> None:
         sums.log_likelihood += loops().entity_pass(
-            edges.start, edges.table, bins.by_lag, edges.pairs, edges.mirrors_of_twins(queries, times),
-            edges.twins(queries, times), k, w, shares.of(queries, times), queries, edges.source[queries], times,
-            *sums.arrays,
+            edges.start, edges.table, bins.by_lag, cut, edges.pairs, edges.mirrors_of_twins(queries, times, past=past),
+            edges.twins(queries, times, past=past), k, w, shares.of(queries, times), queries, edges.source[queries],
+            times, *sums.arrays,
         )  # fmt: skip
 
     def predicate_pass(k: Floats, w: Floats, queries: Ints, times: Ints, sums: Statistics) -> None:
         of_any, columns = np.zeros_like(k[0]), np.tensordot(members, k, axes=1)
         sums.log_likelihood += loops().predicate_pass(
-            edges.table, bins.by_lag, edges.pairs, edges.mirror, classes, k, columns, w, shares.of(queries, times),
-            queries, times, of_any, *sums.arrays,
+            edges.table, bins.by_lag, cut, edges.pairs, edges.mirror, classes, k, columns, w,
+            shares.of(queries, times), queries, times, of_any, *sums.arrays,
         )  # fmt: skip
         sums.exposure += members[:, None, None] * of_any
 
     def time_pass(k: Floats, w: Floats, queries: Ints, times: Ints, sums: Statistics) -> None:
         sums.log_likelihood += loops().time_pass(
-            edges.table, bins.by_lag, bins.run, bins.ranges, edges.pairs, edges.mirror, sizes["time"], k, w,
-            shares.of(queries, times), queries, times, *sums.arrays,
+            edges.table, bins.by_lag, bins.run, bins.ranges, bins.layout.firsts, edges.pairs, edges.mirror,
+            sizes["time"], k, w, shares.of(queries, times), queries, times, *sums.arrays,
         )  # fmt: skip
 
     return {"o": entity_pass, "p": predicate_pass, "t": time_pass}[slot]
@@ -147,24 +147,27 @@ def fit_kernel(
     kernel: Floats,
     weights: Floats,
     kinds: Ints,
+    groups: Ints,
     *,
     rng: np.random.Generator,
     report: Callable[[float], None] = lambda share: None,
 ) -> tuple[Floats, Floats]:
     """Return kernel and weights after passes over the queries, or over samples of them where they cost too much.
 
-    A bin whose kernel starts at 0 stays 0.
+    `kinds` (A, C) are those of `predicate_kinds`, `groups` (COUNT,) the groups of bins in the prior. A bin whose kernel
+    starts at 0 stays 0.
     """
     total = int(queries.cost.sum())
     share = min(1.0, PASS_EDGES / max(1, total))
     passes = PASSES if share == 1.0 else SAMPLED_PASSES
+    is_sampled = share < 1.0 or queries.length.max(initial=1) > 1  # other facts, or other times of runs, in each pass
     average = Statistics.zeros(kernel, weights)
     allowed = kernel > 0
     for number in range(passes):
         sums = _run_pass(run, kernel, weights, *queries.sample(share, rng), int(total * share))
-        step = 1.0 if share == 1.0 else (number + 1) ** -0.6
+        step = (number + 1) ** -0.6 if is_sampled else 1.0
         average.add_(sums, factor=step / share, keep=1 - step)
-        prior = _prior(average, kinds)
+        prior = _prior(average, kinds, groups)
         target = (STRENGTH + average.hits) / (STRENGTH / np.maximum(prior, TINY) + average.exposure)
         ratio = np.where(allowed, target, 0) / np.maximum(kernel, TINY)
         kernel = (kernel * ratio**RELAXATION).astype(np.float32) if number else np.where(allowed, target, 0)
@@ -191,7 +194,7 @@ def _run_pass(run: Pass, kernel: Floats, weights: Floats, queries: Ints, times: 
     return total
 
 
-def _prior(sums: Statistics, kinds: Ints) -> Floats:
+def _prior(sums: Statistics, kinds: Ints, groups: Ints) -> Floats:
     """Return the prior mean of every kernel value: (A, C, COUNT)."""
     hits, exposure = sums.hits, sums.exposure
     total_hits, affinity = hits.sum(2), np.ones(kinds.shape, dtype=np.float32)
@@ -204,7 +207,6 @@ def _prior(sums: Statistics, kinds: Ints) -> Floats:
             expected[chosen] = exposure[chosen] @ profile[kind]
         affinity = (AFFINITY_STRENGTH + total_hits) / (AFFINITY_STRENGTH + expected)
     prior: Floats = affinity[:, :, None] * profile[kinds]
-    groups = binning.bin_groups()
     for group in range(groups.max() + 1):
         within = groups == group
         expected = (exposure[:, :, within] * prior[:, :, within]).sum(2)
@@ -220,19 +222,19 @@ def predicate_kinds(classes: int, predicates: int) -> Ints:
     return np.where(asked == other, 0, np.where(is_inverse, 1, 2))
 
 
-def start_kernel(classes: int, others: int, *, past: bool) -> Floats:
+def start_kernel(classes: int, others: int, chosen: Layout, *, past: bool) -> Floats:
     """Return the kernel that passes start from, (classes, others, COUNT); with `past`, zeros for lag 0 and the future.
 
     Facts that are not the closest start low: passes raise a value faster than they lower it.
     """
-    kernel = np.ones((classes, others, binning.COUNT), dtype=np.float32)
-    kernel[:, :, binning.bin_groups() % 3 == 0] = OLDER_START
+    kernel = np.ones((classes, others, chosen.count), dtype=np.float32)
+    kernel[:, :, chosen.groups % 3 == 0] = OLDER_START
     kernel[:, :, 0] = 0 if past else 1
     if past:
-        kernel[:, :, 1 + binning.SIDE :] = 0
+        kernel[:, :, 1 + chosen.side :] = 0
     return kernel
 
 
 def reads_only_past(kernel: Floats) -> bool:
     """Return whether a kernel is 0 for lag 0 and the future, as one fitted with `past` is."""
-    return not kernel[:, :, 0].any() and not kernel[:, :, 1 + binning.SIDE :].any()
+    return not kernel[:, :, 0].any() and not kernel[:, :, 1 + kernel.shape[2] // 2 :].any()

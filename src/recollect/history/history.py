@@ -20,12 +20,12 @@ from recollect.engine import one_thread, parallel_for
 from recollect.graph.facts import KINDS, Facts
 from recollect.graph.replacing import Replaced
 from recollect.graph.runs import Runs
-from recollect.history.bins import Ints, lag_bins
+from recollect.history.bins import Ints, Layout, interval_layout, lag_bins, layout_of
 from recollect.history.edges import Floats, build_edges, change_edges, predicate_classes
 from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import fit_kernel, fitting_pass, predicate_kinds, reads_only_past, slot_queries, start_kernel
 from recollect.history.new_predicates import more_classes, with_mean_class, with_mean_weights
-from recollect.history.reference import blocks, loops
+from recollect.history.reference import NOT_CUT, blocks, loops
 from recollect.history.shares import Popularity
 from recollect.history.state import Parameters, check_ids, kernel_shape, read_tensors, to_tensors, weights_shape
 
@@ -52,15 +52,19 @@ class History:
         kernels: Mapping[str, Floats],
         weights: Mapping[str, Floats],
         fitted: int | None = None,
+        *,
+        layout: Layout | None = None,
+        past: bool = False,
     ) -> None:
-        """`fitted` is the number of predicates that kernels were fitted to, by default all; others share a class."""
+        """`fitted` is the number of predicates that kernels were fitted to, by default all; others share a class.
+
+        `layout` and `past` are those of kernels that are to be fitted; given ones say it by themselves.
+        """
         self.sizes, self.classes, self.kernels, self.weights = dict(sizes), classes, dict(kernels), dict(weights)
         self.fitted = sizes["predicate"] if fitted is None else fitted
         self.past = {slot: reads_only_past(kernel) for slot, kernel in self.kernels.items()}
-        if any(self.past.values()) and isinstance(facts, Runs):
-            facts = facts.expand("what the past is read from")
-        self.facts, self.bins = facts.true(), lag_bins(sizes["time"])
-        self.edges = build_edges(self.facts, sizes, classes, self.bins)
+        self.facts, self.bins = facts.true(), lag_bins(sizes["time"], layout or _layout(self.kernels))
+        self.edges = build_edges(self.facts, sizes, classes, self.bins, past=past or any(self.past.values()))
         self.popularity = Popularity(self.edges, sizes)
 
     @classmethod
@@ -76,11 +80,10 @@ class History:
     ) -> History:
         """Fit the kernels of the asked slots to facts; with `past`, only by what was stored before each.
 
-        Runs are read as they are. With `past` they are expanded: a part of a run is before the time, a part is not.
+        With `past`, a run that began before the asked time is evidence up to the time before.
         """
-        if past and isinstance(facts, Runs):
-            facts = facts.expand("what the past is read from")
-        history = cls(facts, sizes, predicate_classes(facts, sizes["predicate"]), {}, {})
+        layout = interval_layout(sizes["time"]) if isinstance(facts, Runs) else Layout()
+        history = cls(facts, sizes, predicate_classes(facts, sizes["predicate"]), {}, {}, layout=layout, past=past)
         for number, slot in enumerate(asked):
 
             def report(share: float, number: int = number) -> None:
@@ -114,16 +117,19 @@ class History:
         if len(self.edges.table) < EDGES_PER_TRIPLE * len(triples) or any(self.past.values()):
             return self.with_facts(facts, sizes)
         other = copy(self)
-        other.sizes, other.facts, other.bins = dict(sizes), facts.true(), lag_bins(sizes["time"])
+        other.sizes, other.facts, other.bins = dict(sizes), facts.true(), lag_bins(sizes["time"], self.bins.layout)
         other.edges = change_edges(self.edges, triples, replaced.after, sizes, self.classes, other.bins)
         other.popularity = Popularity(other.edges, other.sizes)
         return other
 
     def with_kernels(self, kernels: Mapping[str, Floats], weights: Mapping[str, Floats]) -> History:
         """Return the same store with other kernels."""
+        past = {slot: reads_only_past(kernel) for slot, kernel in kernels.items()}
+        is_read_alike = not self.edges.has_runs or any(past.values()) == any(self.past.values())
+        if not is_read_alike or _layout(kernels) != self.bins.layout:
+            return History(self.facts, self.sizes, self.classes, kernels, weights, self.fitted)
         other = copy(self)
-        other.kernels, other.weights = dict(kernels), dict(weights)
-        other.past = {slot: reads_only_past(kernel) for slot, kernel in other.kernels.items()}
+        other.kernels, other.weights, other.past = dict(kernels), dict(weights), past
         return other
 
     @classmethod
@@ -142,11 +148,12 @@ class History:
     ) -> tuple[Floats, Floats]:
         """Return kernel and weights of one asked slot."""
         directed = int(self.classes.max(initial=-1)) + 1
-        kernel = start_kernel(*kernel_shape(slot, directed)[:2], past=past)
+        kernel = start_kernel(*kernel_shape(slot, directed)[:2], self.bins.layout, past=past)
         weights = np.full(weights_shape(slot, directed), 0.01, dtype=np.float32)
         run = fitting_pass(self.edges, self.bins, self.sizes, self.classes, slot, past=past)
         kinds = predicate_kinds(len(kernel), directed // 2)
-        return fit_kernel(run, slot_queries(self.edges, slot), kernel, weights, kinds, rng=rng, report=report)
+        queries, groups = slot_queries(self.edges, slot), self.bins.layout.groups
+        return fit_kernel(run, queries, kernel, weights, kinds, groups, rng=rng, report=report)
 
     # -- scores -----------------------------------------------------------------------------------------------------
 
@@ -184,9 +191,10 @@ class History:
         """Return what speaks for one fact as the answer of a slot: stored facts and popularity, by share of λ."""
         s, p, o, t = fact.ids[0].tolist()
         u, r, v = (o, p + self.sizes["predicate"], s) if slot == "s" else (s, p, o)
-        kernel = self.kernels["o" if slot == "s" else slot][self.classes[r]]
+        asked = "o" if slot == "s" else slot
+        kernel, past = self.kernels[asked][self.classes[r]], self.past[asked]
         popularity = self._popularity([s, p, o, t], slot)[int(fact.column(slot))]
-        return find_evidence(self.edges, self.bins, kernel, (u, r, v, t), float(popularity))
+        return find_evidence(self.edges, self.bins, kernel, (u, r, v, t), float(popularity), past=past)
 
     def _popularity(self, fact: list[int], slot: str) -> Floats:
         """Return the part of λ that popularity gives to every id in `slot`: (N,)."""
@@ -202,16 +210,22 @@ class History:
         """Add the part of λ that stored facts give to every id in `slot`: (B, N)."""
         s, p, o, t = (facts.column(each).numpy() for each in "spot")
         inverse, edges, bins = p + self.sizes["predicate"], self.edges.table, self.bins.by_lag
+        cut = self.bins.run if self.past["o" if slot == "s" else slot] else NOT_CUT
         if slot in "so":
             u, r, inverse = (o, inverse, p) if slot == "s" else (s, p, inverse)
             k, asked = self.kernels["o"], self.classes[r]
-            loops().score_entities(self.edges.start, edges, bins, k, u, r, inverse, asked, t, out)
+            loops().score_entities(self.edges.start, edges, bins, cut, k, u, r, inverse, asked, t, out)
             return
         first, last = self.edges.pair_ranges(s, o)
         k, is_loop = self.kernels[slot], s == o
         if slot == "p":
             every = np.arange(out.shape[1])
-            loops().score_predicates(first, last, is_loop, edges, bins, k, self.classes, every, t, out)
+            loops().score_predicates(first, last, is_loop, edges, bins, cut, k, self.classes, every, t, out)
         else:
             inverse = np.where(is_loop, inverse, -1)
             loops().score_times(first, last, edges, bins, k, p, inverse, self.classes[p], out)
+
+
+def _layout(kernels: Mapping[str, Floats]) -> Layout:
+    """Return the layout of the bins of kernels, which all have the same."""
+    return next((layout_of(kernel.shape[2]) for kernel in kernels.values()), Layout())

@@ -44,11 +44,12 @@ class LeftOutShares:
             "p": ([direction, u, v], r, sizes["predicate"], is_forward),
             "t": ([direction, r, u, v, of_subject, of_object], t, sizes["time"], is_forward | (u != v)),
         }[slot]  # a fact of u with itself counts once
-        self._coverage = [_Coverage(edges, each, counted) for each in given] if slot == "t" and edges.has_runs else []
-        if past and slot != "t":
-            shares = [_past_share(each, value, t, counted) for each in given]
-        else:
-            shares = [] if self._coverage else [_left_out_share(each, value, counted) for each in given]
+        self._coverage: list[_Coverage | _Past] = []
+        if slot == "t" and edges.has_runs:
+            self._coverage = [_Coverage(edges, each, counted) for each in given]
+        elif past and slot != "t":
+            self._coverage = [_Past(each, value, t, counted) for each in given]
+        shares = [] if self._coverage else [_left_out_share(each, value, counted) for each in given]
         self._shares = np.stack([np.full(len(r), 1 / max(1, self.size)), *shares], axis=1).astype(np.float32)
 
     def of(self, edges: Ints, times: Ints) -> Floats:
@@ -87,17 +88,23 @@ def _left_out_share(given: Ints, value: Ints, counted: npt.NDArray[np.bool_]) ->
     return (counts[pair] - 1) / np.maximum(totals[group] - 1, 1)
 
 
-def _past_share(given: Ints, value: Ints, t: Ints, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Return count of (given, value) / count of given of each row, among the counted rows with earlier t: (n,)."""
-    times = int(t.max(initial=0)) + 1
+class _Past:
+    """How often an edge's value occurs among the counted edges of its group that began before a time."""
 
-    def earlier(groups: Ints) -> Ints:
-        codes = np.sort(groups[counted] * times + t[counted])
-        found: Ints = np.searchsorted(codes, groups * times + t) - np.searchsorted(codes, groups * times)
-        return found
+    def __init__(self, given: Ints, value: Ints, t: Ints, counted: npt.NDArray[np.bool_]) -> None:
+        self.width = int(t.max(initial=0)) + 2  # an edge is asked for at its last time at most
+        pair = given * (int(value.max(initial=0)) + 1) + value
+        self.groups = [group * self.width for group in (pair, given)]
+        self.codes = [np.sort((group + t)[counted]) for group in self.groups]
 
-    pair = given * (int(value.max(initial=0)) + 1) + value
-    return earlier(pair) / np.maximum(earlier(given), 1)
+    def share(self, edges: Ints, times: Ints) -> npt.NDArray[np.float64]:
+        """Return count of (given, value) / count of given, among counted edges before a time: (n,), (n,) -> (n,)."""
+        times = np.minimum(times, self.width - 1)
+        pair, given = (
+            np.searchsorted(codes, group[edges] + times) - np.searchsorted(codes, group[edges])
+            for codes, group in zip(self.codes, self.groups, strict=True)
+        )
+        return pair / np.maximum(given, 1)
 
 
 class Popularity:
@@ -127,6 +134,8 @@ class Popularity:
             _counts(of_subject[:, PREDICATE], count),
             _counts(of_object[:, PREDICATE] - count, count),
         ]
+        if past:
+            return _weighted(weights, columns)
         stored = of_subject[(of_subject[:, TARGET] == o) & _hold(of_subject, t), PREDICATE]
         return _weighted(weights, columns, stored)
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from recollect.graph.facts import KINDS, Facts
 from recollect.graph.runs import Runs
-from recollect.history import bins
-from recollect.history.bins import Ints
+from recollect.history.bins import COUNT, Ints, layout_of
 from recollect.history.edges import Floats
 from recollect.history.shares import COLUMNS
 
@@ -30,9 +29,9 @@ class Parameters(NamedTuple):
     fitted: int | None = None  # predicates that kernels were fitted to; None: all
 
 
-def kernel_shape(slot: str, classes: int) -> tuple[int, int, int]:
-    """Return the shape (A, C, COUNT) of the kernel of an asked slot; C counts the classes of inverses too."""
-    return classes if slot == "o" else classes // 2, classes, bins.COUNT
+def kernel_shape(slot: str, classes: int, bins: int = COUNT) -> tuple[int, int, int]:
+    """Return the shape (A, C, bins) of the kernel of an asked slot; C counts the classes of inverses too."""
+    return classes if slot == "o" else classes // 2, classes, bins
 
 
 def weights_shape(slot: str, classes: int) -> tuple[int, int]:
@@ -56,7 +55,8 @@ def read_tensors(tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Par
     classes = _read_classes(tensors, sizes["predicate"])
     count = int(classes.max(initial=-1)) + 1
     slots = [slot for slot in COLUMNS if f"{PREFIX}{slot}.kernel" in tensors]
-    kernels = {slot: _read(tensors, f"{PREFIX}{slot}.kernel", kernel_shape(slot, count)) for slot in slots}
+    bins = _bin_count(tensors, slots)
+    kernels = {slot: _read(tensors, f"{PREFIX}{slot}.kernel", kernel_shape(slot, count, bins)) for slot in slots}
     weights = {slot: _read(tensors, f"{PREFIX}{slot}.weights", weights_shape(slot, count)) for slot in slots}
     fitted = _read_fitted(tensors, classes)
     known = {CLASSES, FITTED, *(f"{PREFIX}{slot}.{part}" for slot in slots for part in ("kernel", "weights"))}
@@ -78,6 +78,12 @@ def _read_fitted(tensors: Mapping[str, Tensor], classes: Ints) -> int | None:
     if (later != later[0]).any() or (earlier == later[0]).any():
         raise ValueError(f"tensor {CLASSES} does not give one class of their own to predicates from {fitted} on")
     return fitted
+
+
+def _bin_count(tensors: Mapping[str, Tensor], slots: list[str]) -> int:
+    """Return the number of bins of the kernels, which all have as many; raise ValueError if no layout has so many."""
+    shapes = [tensors[f"{PREFIX}{slot}.kernel"].shape for slot in slots]
+    return layout_of(shapes[0][2]).count if shapes and len(shapes[0]) == 3 else COUNT
 
 
 def check_ids(stored: Facts | Runs, sizes: Mapping[str, int]) -> None:

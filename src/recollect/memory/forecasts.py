@@ -7,7 +7,7 @@ that held to the end is likelier to go on than one that ended h steps ago. The h
     p = σ((a + d log h) x + b + c log h)
 
 with x the logit of an answer's share among all candidates, or log λ of a cell. Cells have two kernels, fitted to facts
-one step and FAR steps ahead; others are interpolated.
+one step and `far_steps` ahead; others are interpolated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from recollect.graph.facts import KINDS, EpisodicGraph, Facts
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
-from recollect.history.bins import SIDE
+from recollect.history.bins import layout_of
 from recollect.history.cells import CellRates
 from recollect.history.edges import Floats
 from recollect.history.evidence import Evidence
@@ -48,10 +48,10 @@ from recollect.memory.knowledge import CELL, likely_cells, sample_cells
 FORECASTS = "forecasts"  # the file of the kernels in a bundle, and the key of their calibration
 SLOTS = "spo"  # that can be asked for at a time that is given
 FAR = 8  # steps ahead of the second kernel of cells, on an axis that is long enough
-HORIZONS = (1, 2, 4, 8, 16, 32)  # that the calibration is fitted to
+FAR_SHARE = 16  # of intervals it is this part of the axis ahead, if that is more
+HORIZONS = (1, 2, 4, 8, 16, 32)  # that the calibration is fitted to; of intervals, farther ones too
 FIT_QUESTIONS, FIT_TIMES = 384, 12  # per horizon: questions of each slot, and times whose cells are sampled
-MAX_FACTS = 5_000  # of a graph of intervals, which are expanded: a fit to 15,000 at as many days takes a minute
-PAST = slice(1, 1 + SIDE)  # the bins of past lags
+MAX_RUNS = 100_000  # of a graph of intervals that is forecast: a fit to more takes minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +75,7 @@ class Forecaster:
 
     @cached_property
     def history(self) -> History:
-        """The kernels that read the past only, over the stored facts; runs are expanded at the first question."""
-        if isinstance(self.stored.facts, Runs):
-            return self.stored.with_kernels(self.kernels, self.weights).with_facts(self.stored.facts)
+        """The kernels that read the past only, over the stored facts."""
         return self.stored.with_kernels(self.kernels, self.weights)
 
     def with_history(self, stored: History) -> Forecaster:
@@ -104,7 +102,7 @@ class Forecaster:
 
     def cells_at(self, horizon: int) -> CellRates:
         """Return the rates of cells h steps ahead, to be asked for the step after the last stored one."""
-        far = far_steps(self.stored.sizes["time"])
+        far = far_steps(self.stored.sizes["time"], isinstance(self.stored.facts, Runs))
         horizon = min(horizon, far)
         if horizon not in self._cells:
             share = math.log(horizon) / math.log(far) if far > 1 else 0.0
@@ -128,31 +126,43 @@ class Forecaster:
         return self.history.evidence(fact.with_slot("t", self.last + 1), slot)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the kernels as float32 tensors, past lags only: (A, C, SIDE); and the weights of popularity."""
-        found = {f"{slot}.kernel": self.kernels[slot][:, :, PAST] for slot in "op"}
+        """Return the kernels as float32 tensors, past lags only: (A, C, bins of a side); and weights of popularity."""
+        past = slice(1, 1 + self.near.shape[2] // 2)
+        found = {f"{slot}.kernel": self.kernels[slot][:, :, past] for slot in "op"}
         found |= {f"{slot}.weights": self.weights[slot] for slot in "op"}
-        found |= {"near": self.near[:, :, PAST], "far": self.far[:, :, PAST]}
+        found |= {"near": self.near[:, :, past], "far": self.far[:, :, past]}
         return {name: torch.tensor(array, dtype=torch.float32) for name, array in found.items()}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], history: History, calibration: Calibration) -> Forecaster:
         """Return the forecaster that `tensors` came from, over a store; raise ValueError if they do not fit it."""
         classes = int(history.classes.max(initial=-1)) + 1
-        kernels = {slot: _read_kernel(tensors, f"{slot}.kernel", kernel_shape(slot, classes)) for slot in "op"}
+        bins = layout_of(1 + 2 * tensors["near"].shape[-1]).count
+        kernels = {slot: _read_kernel(tensors, f"{slot}.kernel", kernel_shape(slot, classes, bins)) for slot in "op"}
         weights = {slot: _read(tensors, f"{slot}.weights", weights_shape(slot, classes)) for slot in "op"}
-        near, far = (_read_kernel(tensors, name, kernel_shape("p", classes)) for name in ("near", "far"))
+        near, far = (_read_kernel(tensors, name, kernel_shape("p", classes, bins)) for name in ("near", "far"))
         return cls(history, kernels, weights, near, far, calibration)
 
 
-def far_steps(times: int) -> int:
+def far_steps(times: int, has_runs: bool = False) -> int:
     """Return how many steps ahead the second kernel of cells is fitted to, on an axis of so many times."""
-    return min(FAR, max(1, times // 4))
+    far = min(FAR, max(1, times // 4))
+    return max(far, times // FAR_SHARE) if has_runs else far
+
+
+def horizons(times: int, has_runs: bool = False) -> list[int]:
+    """Return the steps ahead that the calibration is fitted to: of intervals, up to a quarter of the axis."""
+    found = list(HORIZONS)
+    while has_runs and 4 * found[-1] <= times // 4:
+        found.append(4 * found[-1])
+    return found
 
 
 def _read_kernel(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, int, int]) -> Floats:
     """Return a kernel with zeros for lag 0 and the future: (A, C, COUNT)."""
     kernel = np.zeros(shape, dtype=np.float32)
-    kernel[:, :, PAST] = _read(tensors, name, (*shape[:2], SIDE))
+    side = shape[2] // 2
+    kernel[:, :, 1 : 1 + side] = _read(tensors, name, (*shape[:2], side))
     return kernel
 
 
@@ -172,13 +182,14 @@ def fit_forecaster(
     """Fit the kernels to the stored facts, each by what was stored before it, and the calibration.
 
     The calibration asks for facts of the validation split, or of the train split if there is none: with past lags no
-    fact is evidence for itself. Intervals of more than MAX_FACTS facts, which would be expanded, are not forecast.
+    fact is evidence for itself. More than MAX_RUNS intervals are not forecast.
     """
-    if sum(graph.counts.values()) > MAX_FACTS and isinstance(history.facts, Runs):
+    is_runs = isinstance(history.facts, Runs)
+    if is_runs and len(history.facts) > MAX_RUNS:
         return None
     past = History.fit(history.facts, history.sizes, asked="op", past=True, seed=seed, progress=progress)
     near = CellRates.fit(past, ahead=1, seed=seed).kernel
-    ahead = far_steps(history.sizes["time"])
+    ahead = far_steps(history.sizes["time"], is_runs)
     far = CellRates.fit(past, ahead=ahead, seed=seed).kernel if ahead > 1 else near
     uncalibrated = Calibration({}, among_predicted=True)
     forecaster = Forecaster(history, past.kernels, past.weights, near, far, uncalibrated)
@@ -195,7 +206,7 @@ def _calibrate(forecaster: Forecaster, graph: EpisodicGraph, generator: torch.Ge
         reading = replace(forecaster, stored=forecaster.history.with_facts(known))
     answers = index_of(known, graph.sizes)
     samples: dict[str, list[Sample]] = {}
-    for horizon in HORIZONS:
+    for horizon in horizons(len(graph.times), isinstance(known, Runs)):
         later = asked[asked.t >= horizon]  # something may be stored h steps before them
         if not len(later):
             break

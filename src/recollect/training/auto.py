@@ -23,6 +23,7 @@ SEED_STEP = 1000  # between the seeds of the models of a sum, so that sums of ne
 MEMORY_SHARE = 0.25  # of the free memory, for the weights and their copies while training
 MIN_MODEL_FACTS = 2000  # with fewer, models added nothing to the history of parts of ICEWS14 and two other graphs
 MIN_FACTS_PER_TIME = 2.0  # with fewer, most core tensors of times would be learned from a single fact
+SPARSE_FACTS_PER_TIME = 1.0  # with fewer, most times have no fact, and a model would learn their rows from nothing
 TENSOR_DIMS = ((40_000, 100, 12), (10_000, 60, 10), (2_000, 40, 8), (500, 16, 6), (0, 8, 4))
 # (minimum of training facts, dim, predicate dim) of ConT, Tucker, Tree and RESCAL, largest first
 DIAGONAL_DIMS = ((40_000, 200, 200), (10_000, 100, 100), (2_000, 60, 60), (500, 32, 32), (0, 16, 16))
@@ -73,8 +74,8 @@ def resolve_configs(
 def _why_history(graph: EpisodicGraph, options: Mapping[str, Any]) -> str:
     """Return why history alone is chosen; "" if a model is, as it is where `dim` or a semantic form is given.
 
-    History reads intervals as they are, while models need a fact for every time. Of triples without time it reads
-    little.
+    History reads intervals as they are, while models need a fact for every time, and some facts at every time. Of
+    triples without time it reads little.
     """
     if options.get("dim") is not None or options.get("form") == "semantic" or len(graph.times) < 2:
         return ""
@@ -83,6 +84,8 @@ def _why_history(graph: EpisodicGraph, options: Mapping[str, Any]) -> str:
     facts = graph.counts["train"]
     if facts < MIN_MODEL_FACTS:
         return f"{HISTORY}: {facts:,} facts are few; from {MIN_MODEL_FACTS:,} on, a model is tried too"
+    if facts < SPARSE_FACTS_PER_TIME * len(graph.times):
+        return f"{HISTORY}: {facts:,} facts at {len(graph.times):,} times, most of which a model could not learn"
     return ""
 
 

@@ -13,7 +13,7 @@ from recollect.errors import UserError
 from recollect.graph.times import TimeAxis
 from recollect.io.table import TIME_ROLES, Table, first_true, leave_out
 from recollect.io.times.dates import FEW, TimeLabels, parse_times
-from recollect.io.times.grains import FINENESS, LAST_YEAR, PERIODS, choose_grain
+from recollect.io.times.grains import FINENESS, LAST_YEAR, PERIODS, choose_grain, days_suffice
 from recollect.io.times.strays import close_intervals, warn_of_stray_times
 
 REVERSED_SHARE = 0.05  # of the rows may end before they start; if more do, the columns are wrong ones
@@ -56,6 +56,11 @@ def find_times(tables: Mapping[str, Table], grain: str | None, dates: str | None
     note = None
     if grain is None:
         grain, note = choose_grain(times, "time" in roles, inclusive_end)
+        if grain == "hour" and "time" in roles and days_suffice(times, _points(tables)):
+            grain = "day"
+            note = (
+                "no subject has a predicate at two times of a day, so the time grain is day; --grain hour keeps hours"
+            )
     binned = _with_bins(times, grain, inclusive_end, coarse="time" not in roles)
     found = {split: _row_bins(table, binned, grain) for split, table in tables.items()}
     tables = {split: table for split, (table, _) in found.items()}
@@ -118,6 +123,11 @@ def _distinct_labels(tables: Mapping[str, Table], roles: list[str]) -> pl.DataFr
         offset += table.frame.height
     counts = (pl.col("first").min(), pl.col("starts").sum(), pl.col("ends").sum())
     return pl.concat(columns).drop_nulls("label").group_by("label").agg(counts).sort("first", "label")
+
+
+def _points(tables: Mapping[str, Table]) -> pl.DataFrame:
+    """Return subject, predicate and time label of all rows."""
+    return pl.concat([table.frame.select("subject", "predicate", label="time") for table in tables.values()])
 
 
 def _parsed_labels(

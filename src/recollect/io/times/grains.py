@@ -11,6 +11,7 @@ FEW_HOURS = {True: 0.02, False: 0.1}  # of the points, or of the starts and ends
 ENOUGH_DATES = 3  # distinct ones from which a coarser grain is inferred
 LAST_YEAR = 9999  # what tables write for an open end
 FINENESS = {grain: i for i, grain in enumerate(GRAINS)}
+LONG_AXIS, SPARSE = 50_000, 10  # hours from which an axis is long, and hours for each that a row has: mostly empty
 PERIODS = {"year": "1y", "quarter": "1q", "month": "1mo", "week": "1w", "day": "1d"}
 
 
@@ -35,6 +36,22 @@ def choose_grain(times: pl.DataFrame, is_point: bool, inclusive_end: bool) -> tu
             last = "" if is_point else f" or ends on {'31 December' if coarse == 'year' else 'the last'}"
             return coarse, f"every date is {edge}{last}, so the time grain is {coarse}; --grain day keeps days"
     return grain, None
+
+
+def days_suffice(times: pl.DataFrame, rows: pl.DataFrame) -> bool:
+    """Return whether an axis of hours would be long and mostly empty, and days tell the rows of a subject apart.
+
+    Subjects that occur once tell nothing about it. `times` has the parsed labels, `rows` the columns subject, predicate
+    and label.
+    """
+    at = times.select("label", hour=pl.col("at").dt.truncate("1h"), day=pl.col("at").dt.truncate("1d"))
+    hours = at["hour"].drop_nulls()
+    span = (hours.max() - hours.min()).total_seconds() / 3600 if len(hours) else 0  # type: ignore[operator, union-attr]
+    if span < max(LONG_AXIS, SPARSE * hours.n_unique()):
+        return False
+    found = rows.join(at, on="label").drop_nulls("hour")
+    by_hour, by_day = (found.select("subject", "predicate", time).n_unique() for time in ("hour", "day"))
+    return by_hour == by_day >= 2 * found.select("subject", "predicate").n_unique()
 
 
 def _days_at_midnight(known: pl.DataFrame, few: float) -> tuple[pl.DataFrame, str | None]:

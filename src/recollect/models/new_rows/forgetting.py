@@ -18,6 +18,8 @@ from recollect.models.new_rows.likelihood import downdate
 from recollect.models.new_rows.tables import RowKey, read_row
 from recollect.models.new_rows.trained import Trained
 
+FACTS = 64  # that are left, at most: they give a curvature only
+
 
 @torch.no_grad()
 def rows_without(
@@ -48,7 +50,7 @@ def rows_without(
             facts = trained.index.of(key)
             is_lost = torch.isin(encode(facts, model.sizes), codes)
             lost = trained.problem(model, trained.index, key, facts[is_lost], background=False)
-            left = trained.problem(model, trained.index, key, facts[~is_lost])
+            left = trained.problem(model, trained.index, key, facts[~is_lost], most=FACTS)
             if lost is not None:
                 limit = trained.deviation(kind) * row.numel() ** 0.5
                 rows[key] = downdate(left, lost, row, ridge=trained.ridge(kind), limit=limit)

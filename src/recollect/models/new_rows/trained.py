@@ -27,17 +27,25 @@ class Trained:
         self.model, self.facts = model, model.normalize(facts.true())
 
     def problem(
-        self, model: TensorModel, current: OpenFacts, key: RowKey, facts: Facts, *, background: bool = True
+        self,
+        model: TensorModel,
+        current: OpenFacts,
+        key: RowKey,
+        facts: Facts,
+        *,
+        most: int = FACTS,
+        background: bool = True,
     ) -> tuple[Design, Likelihood] | None:
         """Return the problem of a key by some of its facts; `model` has the rows of all other ids.
 
-        An entity also has questions to which it is no answer, unless `background` is False. None if there are no facts,
-        or if θ is not linear in the row: Tree has a time twice.
+        At most `most` facts are read; more are represented by every n-th. An entity also has questions to which it is
+        no answer, unless `background` is False. None if there are no facts, or if θ is not linear in the row: Tree has
+        a time twice.
         """
         is_linear = all(len(equation.occurrences("t")) < 2 for equation in model.equations.values())
         if not len(facts) or (key.kind == "time" and not is_linear):
             return None
-        sample = facts[:: -(-len(facts) // FACTS)]
+        sample = facts[:: -(-len(facts) // most)]
         row = current.layout.id(key)
         questions = questions_of(row, key.kind, current.questions(key, sample), model.equation.slots)
         if not questions:

@@ -19,6 +19,7 @@ export function AboutView({ about }) {
       : []),
     ...(about.as_of ? [["As of", about.as_of]] : []),
     ["Answered by", about.answers_by],
+    ["Teaching", about.read_only ? "refused: the service is read-only" : "accepted"],
     ["Forecasts", about.forecasts ? "yes" : "no"],
   ];
   return html`<section class="panel about">

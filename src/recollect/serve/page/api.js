@@ -55,6 +55,11 @@ export function send(method, path, body) {
   });
 }
 
+// Delete what the parameters say.
+export function remove(path, parameters) {
+  return request(`${path}?${query(parameters)}`, { method: "DELETE", headers: headers() });
+}
+
 // Ask whenever the path or the parameters change. The last answer stays until the next one is there.
 export function useAnswer(path, parameters, version = 0) {
   const [state, setState] = useState({ answer: null, error: null, busy: true });

@@ -6,6 +6,7 @@ import { Problem } from "./answers.js";
 import { AskView } from "./ask.js";
 import { ChangesView } from "./changes.js";
 import { Link, useRoute } from "./route.js";
+import { TeachView } from "./teach.js";
 import { ThenView } from "./then.js";
 import { Axis } from "./times.js";
 
@@ -13,6 +14,7 @@ const VIEWS = {
   ask: ["Ask", AskView],
   then: ["Then", ThenView],
   changes: ["Changes", ChangesView],
+  teach: ["Teach", TeachView],
   about: ["About", AboutView],
 };
 
@@ -21,7 +23,8 @@ function App() {
   const [version, setVersion] = useState(0);
   const { answer: about, error } = useAnswer("/v1/memory", {}, version);
   const axis = useMemo(() => about?.times && new Axis(about.times), [about]);
-  const name = route.view in VIEWS ? route.view : "ask";
+  const shown = Object.keys(VIEWS).filter((key) => key !== "teach" || !about?.read_only);
+  const name = shown.includes(route.view) ? route.view : "ask";
   const [title, View] = VIEWS[name];
   useEffect(() => {
     const parts = [route.who, route.what, route.whom, route.entity, route.when ?? route.at].filter(Boolean);
@@ -33,9 +36,9 @@ function App() {
       <${Link} class="brand" to=${{}} aria-label="recollect, start"><span aria-hidden="true">recollect</span><//>
       ${about && html`<span class="memory">${about.name}</span>`}
       <nav aria-label="Views">
-        ${Object.entries(VIEWS).map(
-          ([key, [text]]) => html`<${Link} key=${key} to=${key === "ask" ? {} : { view: key }}
-          aria-current=${key === name ? "page" : undefined}>${text}<//>`,
+        ${shown.map(
+          (key) => html`<${Link} key=${key} to=${key === "ask" ? {} : { view: key }}
+          aria-current=${key === name ? "page" : undefined}>${VIEWS[key][0]}<//>`,
         )}
       </nav>
       <${ThemeSwitch} />
@@ -47,7 +50,11 @@ function App() {
           ? html`<${TokenForm} onDone=${() => setVersion(version + 1)} />`
           : html`<${Problem} error=${error} />`
       }
-      ${about && html`<${View} route=${route} about=${about} axis=${axis} />`}
+      ${
+        about &&
+        html`<${View} route=${route} about=${about} axis=${axis}
+        onChanged=${() => setVersion((last) => last + 1)} />`
+      }
     </main>`;
 }
 

@@ -155,6 +155,7 @@ function FactAnswer({ route, axis, about }) {
       }
       ${axis && html`<${Timeline} triple=${triple} axis=${axis} at=${time} />`}
       <p class="links"><${Link} to=${{ view: "then", entity: fact.subject, at: time }}>${fact.subject} then<//>
-        <${Link} to=${{ view: "then", entity: fact.object, at: time }}>${fact.object} then<//></p>
+        <${Link} to=${{ view: "then", entity: fact.object, at: time }}>${fact.object} then<//>
+        ${!about.read_only && html`<${Link} to=${{ view: "teach", ...route }}>Teach or forget<//>`}</p>
     </section>`;
 }

@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "./dom.js";
 import { useAnswer } from "./api.js";
 import { FactText, Problem } from "./answers.js";
 import { Combobox } from "./combobox.js";
+import { Journal } from "./journal.js";
 import { Link, asked, go } from "./route.js";
 
 const TOP = 200; // facts that began, and as many that ended
@@ -24,7 +25,8 @@ export function ChangesView({ route, axis }) {
         <${Column} title="Ended" sign="−" facts=${answer.ended} time="end" />`
       }
     </section>
-    ${answer?.left_out > 0 && html`<p class="quiet">${answer.left_out.toLocaleString("en")} more are not shown.</p>`}`;
+    ${answer?.left_out > 0 && html`<p class="quiet">${answer.left_out.toLocaleString("en")} more are not shown.</p>`}
+    <${Journal} />`;
 }
 
 function Form(given) {
