@@ -21,6 +21,7 @@ from benchmarks.intervals import measure_intervals
 from benchmarks.measure import growth_points, measure
 from benchmarks.plots import cost_growth
 from benchmarks.pykeen_contests import find_pykeen
+from benchmarks.remember import measure_remember
 from benchmarks.report import format_record, tables
 from benchmarks.serving import ServingLoad, measure_serving
 from recollect import UserError
@@ -91,6 +92,27 @@ def intervals(
     Example: `python -m benchmarks intervals --count 10000`
     """
     print_rows(measure_intervals(300 if quick else count), as_json)
+
+
+@app.command()
+def remember(
+    facts: Annotated[int, typer.Option(min=1, help="Facts that are remembered one by one.")] = 200,
+    batch: Annotated[int, typer.Option(min=1, help="Facts that are remembered at once.")] = 100_000,
+    model: Annotated[str, typer.Option(help="history, or a model, which is trained for one epoch.")] = "history",
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure `remember` on a memory on disk: one fact with a new entity, many at once, questions meanwhile.
+
+    Example: `python -m benchmarks remember --quick`
+    """
+    counts = {"facts": 5, "batch": 200} if quick else {"facts": facts, "batch": batch}
+    rows = measure_remember(**counts, model=model, quick=quick)
+    if as_json:
+        _print_json(rows)
+        return
+    for row in rows:
+        print_rows([{name: format_value(value) for name, value in row.items()}], as_json=False)
 
 
 @app.command()

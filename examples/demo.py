@@ -44,7 +44,7 @@ def demo(
 
     Example: `python -m examples.demo`
     """
-    from recollect.memory.memory import Memory
+    from recollect.memory.memory import Memory, load
 
     keep_freed_memory()
     check_place(out)
@@ -68,6 +68,7 @@ def demo(
     shown.print(metrics_table(report))
     files = write_report(memory, report, questions, out)
     memory.save(out / "world.memory", overwrite=True)
+    print_change(load(out / "world.memory"))
     shown.print(f"\nReport: {files[0]}   memory: {out / 'world.memory'}", soft_wrap=True)
     fact = graph.table(graph.split("test")).row(0, named=True)
     shown.print(
@@ -154,6 +155,20 @@ def print_next(memory: Memory) -> None:
     shown.print(f"\n[bold]Next[/]  President of, {found['time'][0]}")
     for person, _, country, _, probability in found.rows():
         shown.print(f"   {probability:6.1%}  {plain(person)} of {plain(country)}", highlight=False)
+
+
+def print_change(memory: Memory) -> None:
+    """Remember a fact of somebody new, recall it, and forget them: the saved memory is as it was."""
+    shown = console()
+    country = memory.graph.table(memory.graph.split("train")).filter(predicate="President of")["object"][0]
+    fact: dict[str, Any] = {"subject": "Ada Vance", "predicate": "President of", "time": memory.graph.times.label(0)}
+    shown.print(f"\n[bold]New[/]  remembered: {' · '.join(fact.values())} · {plain(country)}", highlight=False)
+    memory.remember(**fact, object=country)
+    for label, _, probability, status in memory.recall(**fact, top=2).rows():
+        shown.print(f"   {probability:6.1%}  {status:9}  {plain(label)}", highlight=False)
+    memory.forget(entity="Ada Vance")
+    is_known = "Ada Vance" in memory.graph.entities.labels
+    shown.print(f"   forgotten: Ada Vance is {'still' if is_known else 'no longer'} known", highlight=False)
 
 
 def true_labels(memory: Memory, fact: Facts, slot: str) -> set[str]:

@@ -77,7 +77,7 @@ def write_tables(folder: Path) -> None:
 
 
 def write_facts(folder: Path) -> None:
-    """Write the tables of facts that the pages read: ministers.csv and events.csv."""
+    """Write the tables of facts that the pages read: ministers.csv, events.csv and new.csv."""
     ministers = next(content for language, content in blocks("docs/first-hour.md") if language == "text")
     (folder / "ministers.csv").write_text(ministers, encoding="utf-8")
     names = ["Turkey", "Syria", "Iran", "China"]
@@ -88,6 +88,7 @@ def write_facts(folder: Path) -> None:
         for month in (3, 7, 12)
     ]
     (folder / "events.csv").write_text("subject,predicate,object,time\n" + "\n".join(rows) + "\n")
+    (folder / "new.csv").write_text("subject,predicate,object,time\nTurkey,Fight,Norway,2015-01\n")
 
 
 def gdelt_row(number: int) -> str:

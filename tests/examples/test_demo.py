@@ -46,5 +46,5 @@ def test_without_matplotlib_the_report_has_no_figures(run, quick_demo, tmp_path,
     code, _, error = run("--out", tmp_path)
     assert code == 0
     assert "the report has no figures: figures need matplotlib" in error
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.md", "world.memory"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.md", "world.memory", "world.memory.journal"]
     assert ".png" not in (tmp_path / "report.md").read_text(encoding="utf-8")

@@ -44,7 +44,7 @@ CHANGES = {
     "io": {"open"},
     "fcntl": {"flock"},
     "_io": {"close", "flush", "truncate", "write"},
-    "sqlite3": {"commit", "execute", "executemany", "rollback"},
+    "sqlite3": {"close", "commit", "execute", "executemany", "executescript", "rollback"},
     "polars": {"sink_parquet", "collect"},
     "safetensors": {"serialize_file"},
 }
@@ -267,6 +267,80 @@ def verify_search(folder: Path) -> None:
     check(not [name for name in names(folder / "s") if name.startswith(".")], f"left behind: {names(folder / 's')}")
 
 
+# -- remember, forget, consolidate ------------------------------------------------------------------------------------
+
+NEW = [("new", "r1", "e1", "2003"), ("new", "r2", "e2", "2013")]
+OF_E1 = {tuple(line.split(",")) for line in CSV.splitlines() if line.startswith("e1,")}
+ERASED = "Rumpelstilzchen"
+
+
+def prepare_changes(folder: Path) -> None:
+    """Write a memory with a journal of two events, by which one fact came and one entity went."""
+    (folder / "out").mkdir()
+    (folder / "facts.csv").write_text(CSV)
+    Memory.learn(read(folder / "facts.csv"), model="history").save(folder / "out" / "m")
+    memory = load(folder / "out" / "m")
+    memory.remember([("kept", "r1", "e1", "2003"), (ERASED, "r1", "e1", "2003")])
+    memory.forget(entity=ERASED)
+
+
+def prepare_first_change(folder: Path) -> None:
+    """Write a memory that has no journal yet."""
+    prepare_changes(folder)
+    for file in (folder / "out").glob("m.journal*"):
+        file.unlink()
+
+
+def remember(folder: Path) -> None:
+    load(folder / "out" / "m").remember(NEW)
+    (folder / "acknowledged").touch()
+
+
+def forget(folder: Path) -> None:
+    load(folder / "out" / "m").forget(subject="e1")
+    (folder / "acknowledged").touch()
+
+
+def consolidate(folder: Path) -> None:
+    memory = load(folder / "out" / "m")
+    memory.remember(NEW)
+    (folder / "acknowledged").touch()
+    memory.consolidate()
+
+
+def stored_facts(folder: Path, subject: str) -> set[tuple[str, ...]]:
+    graph = load(folder / "out" / "m").graph
+    return {row for row in graph.table(graph.split("train")).rows() if row[0] == subject}
+
+
+def verify_changes(act: Callable[[Path], None], *, has_events: bool = True) -> Callable[[Path], None]:
+    def verify(folder: Path) -> None:
+        """Acknowledged changes are there, no change is there in part, and the next one is made once."""
+        is_acknowledged = (folder / "acknowledged").exists()
+        if has_events:
+            check(len(stored_facts(folder, "kept")) == 1, "an acknowledged fact is lost")
+        new, left = stored_facts(folder, "new"), stored_facts(folder, "e1")
+        check(new in (set(), set(NEW)), f"half of a batch: {new}")
+        check(left in (set(), OF_E1), f"half is forgotten: {left}")
+        if is_acknowledged:
+            check(left == set() if act is forget else new == set(NEW), "an acknowledged change is lost")
+        act(folder)
+        check(
+            stored_facts(folder, "e1") == set() if act is forget else stored_facts(folder, "new") == set(NEW), "after"
+        )
+        changes = load(folder / "out" / "m").changes()
+        check(changes.filter(subject="new").height in (0, 2), "a change was made twice")
+        check(changes["event"].is_sorted(), "events are out of order")
+        if act is consolidate:
+            files = [path for path in (folder / "out").rglob("*") if path.is_file()]
+            found = [path.name for path in files if ERASED.encode() in path.read_bytes()]
+            check(not found, f"traces of what was erased: {found}")
+        extra = set(names(folder / "out")) - {"m", "m.journal", "m.journal-wal", "m.journal-shm"}
+        check(not extra, f"left behind: {extra}")
+
+    return verify
+
+
 CASES = {
     "train": Case(prepare_train, lambda folder: train(folder, "--seed", "1"), verify_train),
     "train --force": Case(prepare_train_again, lambda folder: train(folder, "--seed", "1", "--force"), verify_train),
@@ -274,6 +348,10 @@ CASES = {
     "export parquet": Case(prepare_graph, export("parquet"), verify_graph(export("parquet"))),
     "export tsv": Case(prepare_graph, export("tsv"), verify_graph(export("tsv"))),
     "build": Case(prepare_graph, build, verify_graph(build)),
+    "remember": Case(prepare_changes, remember, verify_changes(remember)),
+    "remember first": Case(prepare_first_change, remember, verify_changes(remember, has_events=False)),
+    "forget": Case(prepare_changes, forget, verify_changes(forget)),
+    "consolidate": Case(prepare_changes, consolidate, verify_changes(consolidate)),
     "search": Case(lambda folder: None, search, verify_search),
     "search again": Case(prepare_search, search, verify_search),
 }

@@ -16,8 +16,10 @@ from torture.scale import IS_LONG, result_of, scaled, start
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SHORT = (70, ["train --force", "save", "export tsv"])  # (kill at every n-th change, of these)
+CHANGES = ["remember", "remember first", "forget", "consolidate"]
 LONG = [
     *((1, [case]) for case in ("train", "train --force", "save", "export parquet", "export tsv", "build")),
+    *((1, [case]) for case in CHANGES),
     *((4, [case]) for case in ("search", "search again")),  # several hundred statements of SQLite
 ]
 
@@ -29,6 +31,13 @@ def test_a_kill_at_any_change_of_the_disk_loses_nothing_and_blocks_nothing(every
     for result in found.values():
         assert result["errors"] == []
         assert result["kills"] >= scaled(1, 30)
+
+
+@pytest.mark.skipif(IS_LONG, reason="the long form has them")
+def test_a_kill_during_a_change_of_a_memory_loses_nothing():
+    found = result_of(start("kills", 40, *CHANGES))
+    assert [result["errors"] for result in found.values()] == [[], [], [], []]
+    assert all(result["kills"] for result in found.values())
 
 
 def test_two_writers_and_two_readers_never_mix_or_refuse(tmp_path):

@@ -29,7 +29,7 @@ from recollect.history.fit import (
     start_kernel,
 )
 from recollect.history.history import History
-from recollect.history.new_predicates import with_mean_class
+from recollect.history.new_predicates import with_new_class
 from recollect.history.reference import NOT_CUT, bin_at, loops, others_of_pair
 from recollect.history.state import is_rate
 
@@ -121,7 +121,7 @@ class CellRates:
     def with_history(self, history: History) -> CellRates:
         """Return the same kernel over another store, which may have predicates that came after the fit."""
         is_same = len(self.kernel) == int(history.classes.max(initial=-1) + 1) // 2
-        return CellRates(history, self.kernel if is_same else with_mean_class(self.kernel))
+        return CellRates(history, self.kernel if is_same else with_new_class(self.kernel))
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], history: History) -> CellRates:

@@ -24,7 +24,7 @@ from recollect.history.bins import Ints, Layout, interval_layout, lag_bins, layo
 from recollect.history.edges import Floats, build_edges, change_edges, predicate_classes
 from recollect.history.evidence import Evidence, find_evidence
 from recollect.history.fit import fit_kernel, fitting_pass, predicate_kinds, reads_only_past, slot_queries, start_kernel
-from recollect.history.new_predicates import more_classes, with_mean_class, with_mean_weights
+from recollect.history.new_predicates import more_classes, with_new_class, with_new_weights
 from recollect.history.reference import NOT_CUT, blocks, loops
 from recollect.history.shares import Popularity
 from recollect.history.state import Parameters, check_ids, kernel_shape, read_tensors, to_tensors, weights_shape
@@ -102,8 +102,8 @@ class History:
         """Return the same kernels over another store with more predicates, which share a class."""
         kernels, weights = self.kernels, self.weights
         if self.fitted == self.sizes["predicate"]:
-            kernels = {slot: with_mean_class(kernel) for slot, kernel in kernels.items()}
-            weights = with_mean_weights(weights)
+            kernels = {slot: with_new_class(kernel) for slot, kernel in kernels.items()}
+            weights = with_new_weights(weights)
         classes = more_classes(self.classes, self.fitted, sizes["predicate"])
         return History(facts, sizes, classes, kernels, weights, self.fitted)
 

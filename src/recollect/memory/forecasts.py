@@ -40,7 +40,7 @@ from recollect.history.cells import CellRates
 from recollect.history.edges import Floats
 from recollect.history.evidence import Evidence
 from recollect.history.history import History
-from recollect.history.new_predicates import with_mean_class, with_mean_weights
+from recollect.history.new_predicates import with_new_class, with_new_weights
 from recollect.history.state import kernel_shape, weights_shape
 from recollect.memory.answers import Answers
 from recollect.memory.knowledge import CELL, likely_cells, sample_cells
@@ -82,11 +82,9 @@ class Forecaster:
         """Return the same kernels over another store, which may have predicates that came after the fit."""
         if len(self.near) == kernel_shape("p", int(stored.classes.max(initial=-1)) + 1)[0]:
             return replace(self, stored=stored)
-        kernels = {slot: with_mean_class(kernel) for slot, kernel in self.kernels.items()}
-        near, far = with_mean_class(self.near), with_mean_class(self.far)
-        return replace(
-            self, stored=stored, kernels=kernels, weights=with_mean_weights(self.weights), near=near, far=far
-        )
+        kernels = {slot: with_new_class(kernel) for slot, kernel in self.kernels.items()}
+        near, far = with_new_class(self.near), with_new_class(self.far)
+        return replace(self, stored=stored, kernels=kernels, weights=with_new_weights(self.weights), near=near, far=far)
 
     def score(self, facts: Facts) -> Tensor:
         """Return the score of each fact as an answer to the question for its object: (B,)."""

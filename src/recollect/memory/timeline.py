@@ -61,6 +61,7 @@ class Timeline:
         self._state = _begin(learned, folder)
         self._moments: OrderedDict[tuple[int, ...], Snapshot] = OrderedDict()
         self._lock, self._write_lock = RLock(), RLock()
+        self._has_created = path is None  # the journal, or found it whole
 
     @classmethod
     def load(cls, path: Path) -> Timeline:
@@ -238,15 +239,16 @@ class Timeline:
         return self._journal is not before
 
     def _writable_journal(self) -> Journal:
-        """Return the journal, which is created if there is none."""
+        """Return the journal, which is created if there is none; what a killed process left of that is removed."""
         if self.path is not None:
             self.now()
-        if self._journal is None:
+        if self._journal is None or not self._has_created:
             assert self.path is not None
             base = self._state.base
-            self._journal = Journal.create(
+            created = Journal.create(
                 journal_path(self.path), base.graph.fingerprint, base.about.get(JOURNAL, {}).get("id")
             )
+            self._journal, self._has_created = self._journal or created, True
         return self._journal
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
-from recollect.io.atomic import locked, replaced_file
+from recollect.io.atomic import explained_errors, locked, replaced_file
 from recollect.memory.journal.events import APPLICATION, TABLES, VERSION, Events, Transaction
 from recollect.memory.journal.files import empty_log, explained, file_identity, open_reader, open_writer
 
@@ -47,7 +47,7 @@ class Journal(Events):
     @classmethod
     def create(cls, path: Path, base: str, identity: str | None = None) -> Journal:
         """Return the journal at a path, started for a memory where there is none; `base` fingerprints its graph."""
-        with explained(path), locked(path):
+        with explained_errors(path, "choose a place that can be written"), explained(path), locked(path):
             if not path.exists():
                 with replaced_file(path) as temporary:
                     connection = sqlite3.connect(temporary, isolation_level=None)

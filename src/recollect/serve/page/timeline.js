@@ -80,7 +80,7 @@ function options(answer, axis, at, width, setPointed) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { y: false, drag: { setScale: false, x: false } },
-    padding: [8, 12, 0, 0],
+    padding: [8, 36, 0, 0],
     scales: { x: { time: false }, y: { range: [0, 1] } },
     axes: [
       {
