@@ -29,7 +29,7 @@ from recollect.memory.scorer import MemoryScorer, Scored, fit_weights, reciproca
 from recollect.models.tensor_model import TensorModel
 
 FIT_FACTS = {"s": 2048, "p": 2048, "o": 2048, "t": 512}  # at most: scoring all times costs a model most
-FIT_ROWS = 256  # facts scored at a time
+FIT_ROWS, BLOCK_BYTES = 256, 2**25  # facts scored at a time; fewer if their scores would take more bytes
 MIN_FACTS = 16  # at least
 FIT_BYTES = {"s": 2**28, "p": 2**28, "o": 2**28, "t": 2**24}  # of scores; larger graphs are fitted to fewer facts
 SLOPE_STRENGTH = 10.0  # of a calibration whose slope is 1, in held-out answers: matters to graphs of a few facts
@@ -175,4 +175,4 @@ def _score(parts: Sequence[Scorer], facts: Facts, slot: str, size: int, generato
     most = max(MIN_FACTS, FIT_BYTES[slot] // (4 * len(parts) * size))
     chosen = facts[torch.randperm(len(facts), generator=generator)[: min(most, FIT_FACTS[slot])]]
     neighbours = (chosen.t * (int(facts.p.max()) + 1) + chosen.p).argsort()  # facts of a time share work
-    return score_parts(parts, chosen[neighbours], slot, FIT_ROWS)
+    return score_parts(parts, chosen[neighbours], slot, max(1, min(FIT_ROWS, BLOCK_BYTES // (8 * size))))
