@@ -134,8 +134,8 @@ def page(found: dict[str, Any], _folder: Path) -> str:
         f"{study['facts']} random facts of the {found['train']:,} training facts of {study['data']} are forgotten. "
         "Their subjects and objects are ranked, filtered, by the memory that learned them, before and after it forgets "
         "them, and by one that was trained without them. *D* and *p* are those of the two-sample Kolmogorov-Smirnov "
-        "test of the ranks against the latter's; p > 0.05 means that they cannot be told apart. *Model*: ComplEx with "
-        f"a static part, dim {study['dim']}, {study['epochs']} epochs. *Model and history*: 0.4 θ + 0.6 log λ. "
+        "test of the ranks against the latter's; p > 0.05 means that they do not differ measurably. *Model*: ComplEx "
+        f"with a static part, dim {study['dim']}, {study['epochs']} epochs. *Model and history*: 0.4 θ + 0.6 log λ. "
         f"Forgetting took {per_fact:.0f} ms of CPU time a fact: history is exact, and what the rows of the fact's "
         "entities, predicate and time learned from it is taken out by a Newton step."
     )

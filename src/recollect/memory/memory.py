@@ -116,9 +116,8 @@ class Memory(Asking):
     @classmethod
     def load(cls, path: str | Path) -> Memory:
         """Return the memory that was saved at `path`, after its files have been checked."""
-        timeline = Timeline.load(Path(path))
-        memory = cls.of(timeline.now().learned)
-        memory._timeline = timeline
+        memory = cls.__new__(cls)  # of a timeline that is there already: its states are indexed once
+        memory._timeline = Timeline.load(Path(path))
         return memory
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

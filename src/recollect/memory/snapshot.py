@@ -6,7 +6,7 @@ answered by what was known when it was asked. Indexes are built at the first que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -110,7 +110,7 @@ class Snapshot:
         answers = self.recall_many(questions, top=top, include=include, explain=explain)
         known = ["query", *(name for name, label in given.items() if label is not None)]
         dropped = known[:-1] if is_period(self.graph.times, time) else known
-        return answers[[name for name in answers.columns if name not in dropped]]  # drop() would wake another thread
+        return _without(answers, dropped)
 
     @one_thread()  # many small steps: to wake other threads for each takes a busy machine several milliseconds
     def recall_many(self, questions: Table, *, top: int = 10, include: str = "all", explain: int = 0) -> pl.DataFrame:
@@ -143,7 +143,7 @@ class Snapshot:
                 raise cannot_forecast(self.graph, int(asked.t[rows[0]]))
             scores, probabilities, is_stored = columns
             found.append(_Found(Answers(rows, asked[rows], scores, probabilities, is_stored.bool()), slot, source))
-        return self._table(found, explain).drop("query")
+        return _without(self._table(found, explain), ["query"])
 
     def probabilities(self, subject: str, predicate: str, object: str) -> pl.DataFrame:
         """Return the probability of a triple at every time, in order of time."""
@@ -328,6 +328,11 @@ class Snapshot:
             forecaster = forecaster_at(self.forecaster, self.graph, time, include)
             calibration = self.calibration if forecaster is None else forecaster.calibration_at(time)
             yield (times == time).nonzero()[:, 0], forecaster, calibration, forecaster
+
+
+def _without(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Return the other columns of a table; its own `drop` would wake another thread."""
+    return table[[name for name in table.columns if name not in names]]
 
 
 def _stored_index(learned: Learned) -> FactIndex:

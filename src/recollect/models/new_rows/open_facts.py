@@ -77,10 +77,10 @@ class OpenFacts:
         first = _union(touched, self._in(self.facts[self._having(self.facts, nearest)]))
         second = _union(first, self._in(self.facts[self._having(self.facts, first)]))
         times = first["time"]
-        beside = times.clone()
-        beside[1:] |= times[:-1]
-        beside[:-1] |= times[1:]
-        second["time"] = second["time"] | (beside & self.is_open["time"])
+        adjacent = times.clone()
+        adjacent[1:] |= times[:-1]
+        adjacent[:-1] |= times[1:]
+        second["time"] = second["time"] | (adjacent & self.is_open["time"])
         return self._keys(first, keys), self._keys(second, keys)
 
     def _keys(self, masks: Masks, keys: Iterable[RowKey]) -> set[RowKey]:
