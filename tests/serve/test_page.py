@@ -8,8 +8,8 @@ import pytest
 
 from browser_fixtures import served, settled, texts, violations
 from recollect.graph.times import TimeAxis, time_bin
-from recollect.serve.guard import Access
-from recollect.serve.rest import create_app
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 
 pytestmark = pytest.mark.xdist_group("browser")
 SLOTS = {"who": "subject", "what": "predicate", "whom": "object", "when": "time"}

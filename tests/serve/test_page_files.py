@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from recollect.serve.rest import PAGE
+from recollect.serve.http.rest import PAGE
 
 SCRIPTS = sorted([*PAGE.rglob("*.js"), *PAGE.rglob("*.mjs")])
 OWN = sorted([*PAGE.glob("*.js"), *PAGE.glob("*.css")])
