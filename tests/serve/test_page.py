@@ -254,6 +254,7 @@ def test_changes_lists_what_began_and_what_ended(open_page, service, fact):
 
 def test_about_plots_the_reliability_of_each_part(open_page, service):
     page = open_page("?view=about")
+    page.locator(".plot").wait_for()
     reliability = service.reliability()
     for word, slot in zip(("Who", "What", "Whom", "When"), reliability.slots, strict=True):
         page.get_by_role("button", name=word, exact=True).click()

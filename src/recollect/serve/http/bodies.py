@@ -73,14 +73,16 @@ def _typed(question: type[Message], parameters: Mapping[str, str]) -> dict[str, 
 
 
 def _explain_rows(error: msgspec.ValidationError, found: Any, question: type[Message], rows: str, word: str) -> str:
-    """Return the sentence about an error, with the number of the row that it is in, from 1."""
+    """Return the sentence about an error, with the number of the row that it is in, from 1, if there are several."""
     fields = {field.name: field.type for field in msgspec.structs.fields(question)}
     row_type = msgspec.inspect.type_info(fields[rows]).item_type.cls  # type: ignore[attr-defined]
-    for number, row in enumerate(found if isinstance(found, list) else [], start=1):
+    listed = found if isinstance(found, list) else []
+    for number, row in enumerate(listed, start=1):
         try:
             msgspec.convert(row, row_type)
         except msgspec.ValidationError as wrong:
-            return f"{word} {number}: {explain_invalid(wrong, row_type)}"
+            place = f"{word} {number}: " if len(listed) > 1 else ""
+            return f"{place}{explain_invalid(wrong, row_type)}"
     return explain_invalid(error, question)
 
 
