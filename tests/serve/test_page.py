@@ -282,7 +282,7 @@ def test_every_view_is_in_the_url_and_the_back_button_returns(open_page, fact):
     assert texts(page, ".answers .answer")[0] == first
     page.go_back()
     page.get_by_role("heading", name="Leave open what you want to know").wait_for()
-    assert page.title().startswith("Ask")
+    page.wait_for_function("document.title.startsWith('Ask')")
 
 
 def test_axe_finds_no_violation_in_answers_with_their_reasons(open_page, fact):
