@@ -17,7 +17,7 @@ test-all: $(READY)  ## the tests that `make test` leaves out
 	$(BIN)/python -m pytest -m long
 
 torture: $(READY)  ## the fault injection at full size: kills, concurrent writers, hostile files
-	RECOLLECT_TORTURE=1 $(BIN)/python -m pytest tests/torture tests/serve/test_schema.py -rA
+	RECOLLECT_TORTURE=1 $(BIN)/python -m pytest tests/torture tests/serve/test_schema.py tests/serve/test_oracle.py -rA
 
 test-avx2: $(READY)  ## the fast tests as on a CPU without AVX-512
 	$(AVX2) $(BIN)/python -m pytest -m "not long"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -17,7 +16,7 @@ from recollect.graph.facts import SLOT_NAMES
 from recollect.serve.http import guard, rest
 from recollect.serve.http.guard import Access
 from recollect.serve.http.rest import create_app
-from recollect.serve.messages import MAX_LABEL, MAX_TOP, Know, Recall
+from recollect.serve.messages import MAX_LABEL, MAX_TOP
 from recollect.serve.operations import OPERATIONS, openapi
 from recollect.serve.service import Service
 
@@ -376,18 +375,3 @@ def test_a_semantic_memory_has_no_times(small_world):
             refused = client.get(f"/v1/{path}", params={"since" if path == "changes" else "as_of": "2001"})
             assert refused.status_code == 400, path
             assert "semantic memory" in refused.json()["detail"]
-
-
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.long)])
-def test_no_answer_that_is_marked_stored_has_ended(service, world_memory, count):
-    graph, dice = world_memory.graph, random.Random(0)
-    held = {tuple(row) for row in graph.table(graph.split("train")).iter_rows()}
-    for _ in range(count):
-        time, entity = dice.choice(graph.times.labels), dice.choice(graph.entities.labels)
-        predicate = dice.choice(graph.predicates.labels)
-        role = dice.choice(["subject", "object"])
-        know = service.know(Know(**{role: entity}, as_of=time, top=50)).answers
-        recall = service.recall(Recall(**{role: entity}, predicate=predicate, time=time, top=50)).answers
-        for answer in (*know, *recall):
-            fact = (answer.subject, answer.predicate, answer.object, answer.time)
-            assert (fact in held) == (answer.status == "stored")
