@@ -8,6 +8,7 @@ bundle is ever executed, and no number in it is believed: all are checked agains
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +25,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -88,14 +88,9 @@ def write_bundle(path: Path, bundle: Bundle, *, overwrite: bool = False) -> None
 def read_bundle(path: Path) -> Bundle:
     """Return the content of a bundle, after every digest and number has been checked."""
     check_process()
-    about, contents = read_folder(path, _read_files)
+    about, contents, tensors = read_folder(path, _read_files)
     with malformed_refused(path):
         graph = _parse_graph(contents, about)
-        tensors = {
-            name.removesuffix(TENSORS): safetensors.torch.load(content)
-            for name, content in contents.items()
-            if name.endswith(TENSORS)
-        }
     return Bundle(tensors.pop("weights"), graph, about, tensors)
 
 
@@ -172,10 +167,11 @@ def _fact_frame(split: str, runs: Runs) -> pl.DataFrame:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the description and the bytes of every file that it lists, after their digests have been checked.
+def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes], dict[str, dict[str, Tensor]]]:
+    """Return the description, the bytes of every table and the tensors of every other file, by name.
 
-    All files are opened before any is read: what is open can be read even if the folder is replaced and deleted.
+    The digests of all files that the description lists are checked. Tensors are mapped into memory, which all processes
+    that read a bundle share; a bundle is replaced as a whole and never changed, so they stay what they are.
     """
     with ExitStack() as stack:
         try:
@@ -184,25 +180,34 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             about = _parse_about(folder / ABOUT, description.read(MAX_ABOUT_BYTES + 1))
             opened = {name: stack.enter_context(_open(folder, name)) for name in about["files"]}
             _check_free_memory(folder, sum(os.fstat(file.fileno()).st_size for file in opened.values()))
-            contents = {name: file.read() for name, file in opened.items()}
+            contents = {name: file.read() for name, file in opened.items() if not name.endswith(TENSORS)}
+            files = {name: io.BytesIO(contents[name]) if name in contents else opened[name] for name in opened}
+            with ThreadPoolExecutor() as pool:  # SHA-256 of large files releases the interpreter's lock
+                digests = dict(zip(files, pool.map(_sha256, files.values()), strict=True))
         except (OSError, MemoryError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "not enough memory"
             raise UserError(f"{getattr(error, 'filename', None) or folder}: cannot be read ({reason})") from error
-    with ThreadPoolExecutor() as pool:  # SHA-256 of large files releases the interpreter's lock
-        digests = dict(zip(contents, pool.map(_sha256, contents.values()), strict=True))
     for name, digest in digests.items():
         if digest != about["files"][name]:
             raise UserError(
                 f"{folder / name}: the content is not what was saved (its digest differs); restore it or train again"
             )
-    return about, contents
+    with malformed_refused(folder):
+        tensors = {name.removesuffix(TENSORS): _map_tensors(folder / name) for name in opened if name not in contents}
+    return about, contents, tensors
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _sha256(file: io.BufferedReader | io.BytesIO) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _open(folder: Path, name: str) -> BinaryIO:
+def _map_tensors(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, which is read where they are first used; what is written to them is not saved."""
+    with safetensors.safe_open(file, framework="pt") as opened:
+        return {name: opened.get_tensor(name) for name in opened.offset_keys()}
+
+
+def _open(folder: Path, name: str) -> io.BufferedReader:
     """Open a file of a bundle, which is no device and no pipe."""
     if not (folder / name).is_file():
         raise UserError(f"{folder}: {name} is missing, so this memory is incomplete; restore it or train again")
