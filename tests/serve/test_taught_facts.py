@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 from starlette.testclient import TestClient
 
-from recollect import Memory
+from recollect import Memory, Recipe
 from recollect.serve.agents import build_server
 from recollect.serve.http.guard import Access
 from recollect.serve.http.rest import create_app
@@ -257,3 +257,13 @@ def test_an_agent_cannot_change_what_is_read_only(world_memory):
     tools, refused = anyio.run(talk)
     assert tools == ["recall", "know", "timeline"]
     assert "unknown tool 'remember'" in refused
+
+
+def test_a_first_question_changes_nothing(folder, small_world):
+    service = Service(Memory.load(folder))
+    state = service.state
+    service.warm_up()
+    assert service.state == state
+    Service(Memory.load(folder), read_only=True).warm_up()
+    semantic = Memory.learn(small_world, model="distmult", dim=4, recipe=Recipe(epochs=1), history=False).project()
+    Service(semantic).warm_up()

@@ -85,6 +85,14 @@ class Service:
         """A short text that changes whenever answers may change."""
         return self.memory.state
 
+    def warm_up(self) -> None:
+        """Ask about one fact: what is compiled and indexed at the first question is then there when others ask."""
+        fact = self.about().example
+        if fact is not None:
+            parts: dict[str, Any] = {"subject": fact.subject, "predicate": fact.predicate, "time": fact.time}
+            self.recall(Recall(**parts, top=1))
+            self.forget(Forget(**parts, object=fact.object, preview=True))
+
     def about(self) -> About:
         """Return what the memory is."""
         memory = self.memory.snapshot()

@@ -74,8 +74,10 @@ def check_settings(settings: Settings) -> Access:
 
 
 def load_service(folder: Path, *, read_only: bool) -> Service:
-    """Return the service of a saved memory."""
-    return Service(Memory.load(folder), read_only=read_only)
+    """Return the service of a saved memory, which has answered a first question."""
+    service = Service(Memory.load(folder), read_only=read_only)
+    service.warm_up()
+    return service
 
 
 def build_app(settings: Settings) -> ASGIApp:
