@@ -128,6 +128,9 @@ def test_what_holds_is_listed_as_of_the_time(open_page, world_memory, fact):
     page = open_page(views(fact)["know"])
     expected = world_memory.know(predicate=fact["what"], as_of=fact["when"], top=20)
     rows = [f"{s} · {p} · {o}" for s, p, o in expected.select("subject", "predicate", "object").rows()]
+    unlikely = [row for row, value in zip(rows, expected["probability"], strict=True) if value < 0.001]
+    assert texts(page, ".answers .answer") == rows[: len(rows) - len(unlikely)]
+    page.get_by_role("button", name=f"{len(unlikely)} below 0.1 %").click()
     assert texts(page, ".answers .answer") == rows
 
 
@@ -135,6 +138,14 @@ def test_a_problem_is_shown_in_the_words_of_the_service(open_page, fact):
     page = open_page(views(fact)["problem"], refused=True)
     assert "Nobody" in page.get_by_role("alert").inner_text()
     assert page.get_by_role("alert").inner_text().startswith("Unknown entity")
+
+
+def test_a_label_that_is_almost_right_is_corrected_by_a_button(open_page, fact):
+    page = open_page(f"?who={fact['who']}x&what={fact['what']}&when={fact['when']}", refused=True)
+    page.get_by_role("alert").get_by_role("button", name=fact["who"], exact=True).click()
+    assert fact["whom"] in texts(page, ".answers .answer")
+    assert page.get_by_role("alert").count() == 0
+    assert parameters(page) == {"who": fact["who"], "what": fact["what"], "when": fact["when"]}
 
 
 # --- timeline ---

@@ -129,10 +129,10 @@ def test_what_is_stored_already_changes_nothing(open_page, own_memory):
     assert "Nothing changed" in page.locator(".outcome").inner_text()
 
 
-def test_a_fact_without_all_its_parts_is_refused_in_the_words_of_the_service(open_page):
+def test_a_fact_without_all_its_parts_is_refused(open_page):
     page = open_page("?view=teach&who=Ada&what=Visits&when=2001-12", refused=True)
     page.get_by_role("button", name="Remember").click()
-    assert page.get_by_role("alert").inner_text() == "Object is missing; give it."
+    assert page.get_by_role("alert").inner_text() == "Fill in whom: a fact has all its parts."
 
 
 def test_a_memory_that_is_read_only_cannot_be_taught(open_page, own_memory):

@@ -162,7 +162,9 @@ class Service:
     def why(self, question: Why) -> Answer:
         """Return the probability of a fact and, if it is predicted, the stored facts that speak most for it."""
         given = {name: [getattr(question, name)] for name in SLOT_NAMES.values()}
-        (answer,) = answers_of(self.memory.probability(given, explain=question.explain, known_at=question.known_at))
+        memory = self.memory.snapshot(question.known_at)
+        explain = 0 if memory.scorer.history is None else question.explain  # models name no facts
+        (answer,) = answers_of(memory.probability(given, explain=explain))
         return answer
 
     def labels(self, question: Completion) -> Labels:

@@ -4,6 +4,9 @@ import { useAnswer } from "./api.js";
 import { Link, asked } from "./route.js";
 
 const REASONS = 4;
+const LEAST = 0.001; // probability below which predicted answers are folded away
+const SHOWN = 3; // answers that are shown, whatever their probability
+const PROPOSAL = /^Unknown \w+ ['"](.*)['"]; did you mean (.*)\?$/;
 
 // Return a probability as a percentage that never reads as certain or impossible when it is neither.
 export function percent(value) {
@@ -21,8 +24,16 @@ export function Badge({ status }) {
   return html`<span class=${`badge ${status}`}>${status}</span>`;
 }
 
-export function Problem({ error }) {
-  return error ? html`<p class="problem" role="alert">${error.message}</p>` : null;
+// What went wrong. Labels that the service proposes instead are buttons: `correct` puts one in place of what was given.
+export function Problem({ error, correct }) {
+  if (!error) return null;
+  const [, given, proposed] = (correct && error.message.match(PROPOSAL)) ?? [];
+  const choices = proposed?.split(/(?<=['"]) or (?=['"])/).map((text) => text.slice(1, -1)) ?? [];
+  return html`<div class="problem" role="alert"><p>${error.message}</p>
+    ${choices.map(
+      (label) => html`<button type="button" class="plain" key=${label}
+      onClick=${() => correct(given, label)}>${label}</button> `,
+    )}</div>`;
 }
 
 // The parts of a fact with quiet signs between them.
@@ -32,13 +43,22 @@ export function FactText({ fact }) {
 
 // `open` is the slot that was asked for; null if answers are whole facts.
 export function Answers({ answers, open, about }) {
+  const [unfolded, setUnfolded] = useState(false);
   if (!answers.length) return null;
+  const likely = answers.filter((each, i) => i < SHOWN || each.probability >= LEAST);
+  const folded = answers.length - likely.length;
   return html`<ol class="answers">
-    ${answers.map(
+    ${(unfolded ? answers : likely).map(
       (each) => html`<${Answer}
       key=${JSON.stringify(asked(each))} answer=${each} open=${open} about=${about} />`,
     )}
-  </ol>`;
+  </ol>
+  ${
+    folded > 0 &&
+    !unfolded &&
+    html`<button type="button" class="plain folded" onClick=${() => setUnfolded(true)}>
+    ${folded} below ${percent(LEAST)}</button>`
+  }`;
 }
 
 function Answer({ answer, open, about }) {
@@ -80,7 +100,8 @@ function Why({ answer, about }) {
 // The stored facts that speak for an answer, with their shares of the evidence.
 export function Reasons({ answer }) {
   if (answer.status === "stored") return html`<p>The memory has this fact.</p>`;
-  const reasons = answer.why ?? [];
+  if (!answer.why) return html`<p>A model predicts it from all that it learned; it names no single facts.</p>`;
+  const reasons = answer.why;
   const share = answer.model_share;
   return html`
     ${

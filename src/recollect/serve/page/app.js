@@ -23,7 +23,8 @@ function App() {
   const [version, setVersion] = useState(0);
   const { answer: about, error } = useAnswer("/v1/memory", {}, version);
   const axis = useMemo(() => about?.times && new Axis(about.times), [about]);
-  const shown = Object.keys(VIEWS).filter((key) => key !== "teach" || !about?.read_only);
+  const left = [about?.read_only && "teach", about && !about.times && "changes"]; // a semantic memory has no times
+  const shown = Object.keys(VIEWS).filter((key) => !left.includes(key));
   const name = shown.includes(route.view) ? route.view : "ask";
   const [title, View] = VIEWS[name];
   useEffect(() => {
@@ -34,7 +35,7 @@ function App() {
     <a class="skip" href="#main">Skip to the content</a>
     <header class="top">
       <${Link} class="brand" to=${{}} aria-label="recollect, start"><span aria-hidden="true">recollect</span><//>
-      ${about && html`<span class="memory">${about.name}</span>`}
+      ${about && html`<span class="memory">${about.name}${about.as_of && `, as of ${about.as_of}`}</span>`}
       <nav aria-label="Views">
         ${shown.map(
           (key) => html`<${Link} key=${key} to=${key === "ask" ? {} : { view: key }}

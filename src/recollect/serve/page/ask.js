@@ -83,7 +83,8 @@ function Examples({ about, hasTimes }) {
       <//></li>`,
       )}
       <li><${Link} to=${{ what: fact.what }}>
-        <b>Now?</b><span>${fact.what}, what holds at the end of the record</span>
+        <b>${hasTimes ? "Now?" : "All?"}</b>
+        <span>${fact.what}, what holds${hasTimes && " at the end of the record"}</span>
       <//></li>
     </ul>
   </section>`;
@@ -108,7 +109,7 @@ function Listed({ route, asks, axis, about }) {
         <h2>${word}${" "}<${Given} text=${parts} time=${at} /></h2>
         <p class="quiet" role="status">${note ?? (error ? "" : "Asking…")}</p>
       </header>
-      <${Problem} error=${error} />
+      <${Problem} error=${error} correct=${correction(route)} />
       ${
         isWhen &&
         html`<${Timeline} triple=${triple} axis=${axis} />
@@ -122,6 +123,12 @@ function Listed({ route, asks, axis, about }) {
         onClick=${() => setTop(MORE)}>Show up to ${MORE}</button>`
       }
     </section>`;
+}
+
+// Return what asks again with another label in the boxes that have a wrong one.
+function correction(route) {
+  return (given, label) =>
+    go(Object.fromEntries(Object.entries(route).map(([name, text]) => [name, text === given ? label : text])));
 }
 
 // What is given of a question.
@@ -146,7 +153,7 @@ function FactAnswer({ route, axis, about }) {
       <header class="question">
         <h2><${Given} class="whole" text=${Object.values(triple).join(" · ")} time=${time} /></h2>
       </header>
-      <${Problem} error=${error} />
+      <${Problem} error=${error} correct=${correction(route)} />
       ${
         answer &&
         html`<p class="verdict"><strong><${Percent} value=${answer.probability} /></strong>

@@ -9,7 +9,6 @@ import { Link, asked, go } from "./route.js";
 const TOP = 200; // facts that began, and as many that ended
 
 export function ChangesView({ route, axis }) {
-  if (!axis) return html`<p class="quiet">A semantic memory has no times; nothing in it changes.</p>`;
   const since = route.since || axis.label(Math.max(0, axis.count - 2));
   const until = route.until || axis.last;
   const entity = route.entity ?? "";
@@ -59,7 +58,7 @@ function Column({ title, sign, facts, time }) {
       <span class="number quiet">${each[time]}</span>
     </li>`,
           )}</ul>`
-        : html`<p class="quiet">Nothing.</p>`
+        : html`<p class="quiet">Nothing ${title.toLowerCase()} between these times.</p>`
     }
   </section>`;
 }

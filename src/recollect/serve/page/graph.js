@@ -11,7 +11,7 @@ const LETTERS = 22; // of a label
 const LETTERS_NARROW = 15;
 
 // `order` lists the entities of all times, so that a neighbour keeps its place when others come and go.
-export function EgoGraph({ entity, edges, order, at }) {
+export function EgoGraph({ entity, edges, order, at, hasEnds }) {
   const place = useRef(null);
   const [width, setWidth] = useState(0);
   useEffect(() => {
@@ -40,7 +40,7 @@ export function EgoGraph({ entity, edges, order, at }) {
     </svg>`
     }
     <figcaption class="quiet">
-      <span class="key"></span>holds <span class="key ended"></span>ended
+      <span class="key"></span>holds${hasEnds && html`${" "}<span class="key ended"></span>ended`}
       ${hidden > 0 && ` · ${hidden} more are not drawn`}
     </figcaption>
   </figure>`;

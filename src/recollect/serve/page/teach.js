@@ -36,6 +36,12 @@ export function TeachView({ route, axis, onChanged }) {
   };
   const remember = (event) => {
     event.preventDefault();
+    const missing = names.filter((name) => !draft[name]);
+    if (missing.length) {
+      const words = missing.map((name) => BOXES[name][0].toLowerCase()).join(", ").replace(/, (?=[^,]*$)/, " and ");
+      setOutcome({ error: new Error(`Fill in ${words}: a fact has all its parts.`) });
+      return;
+    }
     go({ view: "teach", ...draft }, { replace: true });
     act(async () => (await send("POST", "/v1/facts", { facts: [slots(draft)] })).changes);
   };

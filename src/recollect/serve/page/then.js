@@ -11,14 +11,14 @@ const ENDED = 60; // facts that ended, the latest first
 const AROUND = 400; // facts of all times, for the places of entities in the graph
 const SETTLE = 250; // milliseconds until the place of the slider is written into the URL
 
-export function ThenView({ route, axis }) {
+export function ThenView({ route, axis, about }) {
   const common = useAnswer("entity" in route ? null : "/v1/labels", { kind: "entity", top: 1 });
   const entity = "entity" in route ? route.entity : common.answer?.labels[0]?.label;
   if (entity === undefined) return html`<${Problem} error=${common.error} />`;
-  return html`<${Then} entity=${entity} at=${route.at} axis=${axis} />`;
+  return html`<${Then} entity=${entity} at=${route.at} axis=${axis} about=${about} />`;
 }
 
-function Then({ entity, at, axis }) {
+function Then({ entity, at, axis, about }) {
   const start = axis ? (axis.index(at ?? axis.last) ?? axis.count - 1) : 0;
   const [index, setIndex] = useState(start);
   const timer = useRef(0);
@@ -40,18 +40,18 @@ function Then({ entity, at, axis }) {
   return html`
     <${EntityForm} key=${entity} entity=${entity} go=${(label) => go({ view: "then", entity: label, at: asOf })} />
     ${axis && html`<${Slider} axis=${axis} index=${index} move=${move} />`}
-    <${Problem} error=${error} />
+    <${Problem} error=${error} correct=${(_, label) => go({ view: "then", entity: label, at: asOf })} />
     <section class="then" aria-busy=${String(busy)}>
       ${
         answer &&
         entity &&
         html`<${EgoGraph}
-        entity=${entity} edges=${answer.edges} order=${order} at=${asOf} />`
+        entity=${entity} edges=${answer.edges} order=${order} at=${asOf} hasEnds=${Boolean(axis)} />`
       }
       ${
         answer &&
         html`<div class="lists">
-        <${Facts} title=${asOf ? `True as of ${asOf}` : "True"} facts=${held} more=${answer.left_out} at=${asOf} />
+        <${Facts} title=${["True", asOf ?? about.as_of].filter(Boolean).join(" as of ")} facts=${held} more=${answer.left_out} at=${asOf} />
         ${axis && html`<${Facts} title="Ended before" facts=${ended} isEnded />`}
       </div>`
       }
