@@ -6,6 +6,7 @@ first byte sent to the last byte received.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -61,11 +62,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(memory: Path, *options: str) -> Iterator[tuple[int, psutil.Process]]:
-    """Serve a memory in a process of its own; yield its port and process, and end it by SIGTERM."""
+def served(memory: Path, *options: str, log: Path | None = None) -> Iterator[tuple[int, psutil.Process]]:
+    """Serve a memory in a process of its own; yield its port and process, and end it by SIGTERM.
+
+    What it logs is written to a file, if one is given.
+    """
     port = free_port()
     command = [sys.executable, "-m", "recollect", "serve", str(memory), "--port", str(port), *options]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    with (log or Path(os.devnull)).open("wb") as opened:
+        process = subprocess.Popen(command, stderr=opened)
     try:
         wait_until_ready(port, process)
         yield port, psutil.Process(process.pid)

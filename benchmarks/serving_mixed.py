@@ -31,6 +31,7 @@ STORED = 50  # facts that are stored before the oldest is forgotten
 VISITORS = 100  # new entities
 SAMPLE_SECONDS = 1.0
 TARGETS = 2_000  # different questions
+LOGGED = 4_000  # characters of the end of the log that are printed if there was an error
 
 
 @dataclass
@@ -125,8 +126,10 @@ def measure_mixed(memory: Path | None, dataset_name: str, seconds: float, worker
         learned.save(copy)
         graph = learned.graph
         del learned
-        with served(copy, "--workers", str(workers)) as (port, process):
+        log = Path(folder) / "log"
+        with served(copy, "--workers", str(workers), log=log) as (port, process):
             found = _run(port, process, graph, seconds)
+        logged = log.read_text(encoding="utf-8")[-LOGGED:] if found.errors else ""
         journal = sum(file.stat().st_size for file in copy.parent.glob(f"{journal_path(copy).name}*"))
     warm, end = found.mean_resident(0.1 * seconds, 0.2 * seconds), found.mean_resident(0.9 * seconds, seconds)
     p50, p99 = np.percentile(found.milliseconds, [50, 99])
@@ -136,6 +139,7 @@ def measure_mixed(memory: Path | None, dataset_name: str, seconds: float, worker
         "requests": dict(sorted(found.requests.items())),
         "errors": len(found.errors),
         "first_errors": found.errors[:3],
+        "log": logged,
         "read_p50_ms": round(float(p50), 2),
         "read_p99_ms": round(float(p99), 2),
         "resident_warm_mb": round(warm / 2**20, 1),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from conftest import SIZES, generator, random_facts
 from recollect import Facts, UserError
+from recollect.graph import fact_index
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOTS
 from recollect.training.objectives import sample_negatives
@@ -75,3 +76,19 @@ def test_a_slot_with_one_id_has_no_negatives():
 def test_negatives_that_cannot_be_parsed_are_refused(text):
     with pytest.raises(UserError, match="negatives|unknown slot"):
         check_negatives(text)
+
+
+def test_an_index_is_corrected_while_a_question_builds_another_part_of_it(monkeypatch):
+    facts = random_facts(30, seed=0)
+    index = FactIndex(facts, SIZES)
+    index.codes("o")
+    encode = fact_index.encode
+
+    def asking(*arguments):
+        if "s" not in index._codes:
+            index._codes["s"] = torch.empty(0)  # as a question in another thread does
+        return encode(*arguments)
+
+    monkeypatch.setattr(fact_index, "encode", asking)
+    changed = index.changed(facts[1:], SIZES, facts[:1], facts[:0])
+    assert changed.codes("o").tolist() == FactIndex(facts[1:], SIZES).codes("o").tolist()

@@ -103,7 +103,7 @@ class FactIndex:
         There may be more ids, but each has the number that it had. What is built stays so: codes are corrected.
         """
         other = FactIndex(facts, sizes)
-        for slot, codes in self._codes.items():
+        for slot, codes in self._codes.copy().items():  # questions in other threads may add to them meanwhile
             order = _order(slot)
             codes = codes if sizes == self.sizes else _recode(codes, self.sizes, sizes, order)
             old, new = (encode(part.true(), sizes, order).unique() for part in (before, after))

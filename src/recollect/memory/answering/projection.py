@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -314,6 +315,7 @@ class SemanticStates:
         self.model, self.graph = model, graph
         self._projection: Projection | None = None
         self._states: dict[int, tuple[TensorModel, Calibration]] = {}  # by time
+        self._lock = Lock()
 
     def at(self, time: int, progress: Progress | None = None) -> tuple[TensorModel, Calibration]:
         """Return the semantic model as of a time and the calibration of its scores.
@@ -324,11 +326,14 @@ class SemanticStates:
             training = self.graph.with_splits({"train": self.graph.split("train")})
             starts, ends = episodes.starts(training), episodes.ends(training)
             self._projection = project(self.model, starts, ends, progress=progress)
-        if time not in self._states:
+        found = self._states.get(time)
+        if found is None:
             model = self._projection.at(time)
             seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]
             fit = fit_platt(sample_state(model, Facts.concat(seen), time, generator=seeded(0)))
-            if len(self._states) >= STATES:
-                del self._states[next(iter(self._states))]  # the oldest
-            self._states[time] = model, Calibration(dict.fromkeys("spo", fit))
-        return self._states[time]
+            found = model, Calibration(dict.fromkeys("spo", fit))
+            with self._lock:
+                if len(self._states) >= STATES:
+                    del self._states[next(iter(self._states))]  # the oldest
+                self._states[time] = found
+        return found
