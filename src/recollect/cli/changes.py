@@ -11,7 +11,6 @@ import typer
 
 from recollect.cli import options as opt
 from recollect.cli.rendering import plural, print_json, print_line, print_rows, share_progress
-from recollect.errors import UserError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,6 +76,7 @@ def forget(
     recollect forget world.memory --entity "Bran Nethova" --yes
     Next: recollect journal world.memory
     """
+    from recollect.memory.journal.moments import refuse_many
     from recollect.memory.memory import load
 
     loaded = load(memory)
@@ -84,21 +84,9 @@ def forget(
         "entity": entity, "subject": subject, "predicate": predicate, "object": object, "time": time, "start": start,
         "end": end, "columns": opt.parse_columns(columns), "dates": dates, "inclusive_end": inclusive_end,
     }  # fmt: skip
-    if not yes and entity is not None:
-        count = loaded.forget(subject=entity, preview=True).height + loaded.forget(object=entity, preview=True).height
-        raise UserError(f"{entity} would be removed altogether, with {plural(count, 'run')} of facts; if so, add --yes")
     if not yes:
-        refuse_many(loaded.forget(facts, **asked, preview=True))
+        refuse_many(loaded.forget(facts, **asked, preview=True), "add --yes")
     print_change(loaded.forget(facts, **asked), as_json, "nothing like that is stored")
-
-
-def refuse_many(changes: pl.DataFrame) -> None:
-    """Raise UserError if facts of several triples would be forgotten."""
-    count = changes.select("subject", "predicate", "object").n_unique()
-    if count > 1:
-        raise UserError(
-            f"{plural(changes.height, 'run')} of {plural(count, 'triple')} would be forgotten; if so, add --yes"
-        )
 
 
 def journal(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from recollect.cli import options as opt
 from recollect.cli.rendering import print_json, print_line
 from recollect.cli.sentences import SLOTS, Grammar, Question
-from recollect.cli.show import example_fact
 from recollect.errors import UserError, escape_controls
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def talk(conversation: Conversation, folder: Path) -> None:
 
     memory = conversation.memory
     print_line(f"{folder}: {memory.graph.name}, {memory.graph.times.span}; {memory.scorer}")
-    fact = example_fact(memory)
+    fact = memory.snapshot().example()
     if fact is not None:
         slots = SLOTS[1:] if conversation.has_times else SLOTS[1:3]
         print_line(f"Ask, for example: who {' '.join(fact[slot] for slot in slots)}")

@@ -62,7 +62,7 @@ def describe_memory(memory: Memory, folder: Path) -> dict[str, Any]:
 def next_commands(memory: Memory, folder: Path) -> list[str]:
     """Return commands that make sense for this memory; the question is about one of its facts."""
     graph, words = memory.graph, [["ask"]]
-    fact = example_fact(memory)
+    fact = memory.snapshot().example()
     if fact is not None:
         given = ["subject", "predicate", *(["time"] if "t" in memory.scorer.slots else [])]
         words.append(["recall", *(word for name in given for word in (f"--{name}", fact[name]))])
@@ -72,15 +72,6 @@ def next_commands(memory: Memory, folder: Path) -> list[str]:
     if "test" in graph.splits:
         words.append(["evaluate"])
     return [shlex.join(["recollect", command, str(folder), *rest]) for command, *rest in words]
-
-
-def example_fact(memory: Memory) -> dict[str, str] | None:
-    """Return the labels of one stored fact, by slot; None if there is none."""
-    from recollect.graph.runs import split_runs
-
-    facts = split_runs(memory.graph)["train"].true().first
-    middle = len(facts) // 2
-    return memory.graph.table(facts[middle : middle + 1]).row(0, named=True) if len(facts) else None
 
 
 def print_memory(about: dict[str, Any]) -> None:

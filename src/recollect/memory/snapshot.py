@@ -267,6 +267,14 @@ class Snapshot:
         rows = only_model(self.scorer).rows(slot).detach().cpu()
         return pl.DataFrame({"label": list(self.graph.axis(slot).labels), "embedding": rows.numpy()})
 
+    def example(self) -> dict[str, str] | None:
+        """Return the labels of one stored fact, by name, to show what can be asked; None if there is none."""
+        facts = split_runs(self.graph)["train"].true().first
+        middle = len(facts) // 2
+        if not len(facts):
+            return None
+        return {name: labels[0] for name, labels in self._labels(facts[middle : middle + 1]).items()}
+
     @property
     def runs(self) -> Runs:
         """The runs of the stored facts."""

@@ -9,11 +9,13 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from recollect.errors import DataWarning, UserError
 from recollect.graph.facts import SLOT_NAMES
+from recollect.memory.journal.moments import refuse_many
 from recollect.memory.memory import Memory
 from recollect.memory.snapshot import Snapshot
 from recollect.serve.browse import StoreView
@@ -29,6 +31,7 @@ from recollect.serve.messages import (
     Changes,
     Completion,
     EntityFacts,
+    Fact,
     Forget,
     GraphPart,
     Interval,
@@ -58,7 +61,6 @@ from recollect.serve.tables import (
     answers_of,
     complete_time,
     edges,
-    example_fact,
     has_times,
     thinned,
     time_label,
@@ -96,7 +98,7 @@ class Service:
     def about(self) -> About:
         """Return what the memory is."""
         memory = self.memory.snapshot()
-        graph, times = memory.graph, memory.graph.times
+        graph, times, example = memory.graph, memory.graph.times, memory.example()
         axis = Times(grain=times.grain, first=times.label(0), last=times.label(len(times) - 1), count=len(times))
         return About(
             name=graph.name,
@@ -111,7 +113,7 @@ class Service:
             as_of=memory.about.get("projection", {}).get("as_of"),
             read_only=self.read_only,
             state=self.state,
-            example=example_fact(self._browse(memory)),
+            example=None if example is None else msgspec.convert({"time": None, **example}, Fact),
         )
 
     def recall(self, question: Recall) -> Answers:
@@ -254,12 +256,7 @@ class Service:
             return self._changed(self.memory.forget(**parts, preview=True))
         self._check_writable()
         if not question.several:
-            found = self.memory.forget(**parts, preview=True)
-            triples = found.select(SPO).n_unique()
-            if triples > 1 or "erased" in found["change"]:
-                raise UserError(
-                    f"{len(found):,} runs of {triples:,} triples would be forgotten; if so, give several=true"
-                )
+            refuse_many(self.memory.forget(**parts, preview=True), "give several=true")
         return self._changed(self.memory.forget(**parts, key=key))
 
     def undo(self, question: Undo) -> Changed:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recollect.memory.snapshot import Snapshot
 from recollect.serve.browse import NEVER, Ints, StoreView
-from recollect.serve.messages import Answer, Completion, Edge, Fact, Label, Labels, Reason
+from recollect.serve.messages import Answer, Completion, Edge, Label, Labels, Reason
 
 SCANNED_TIMES = 100_000  # ordinals whose digits are compared, some 0.1 s
 
@@ -38,14 +38,6 @@ def complete_time(memory: Snapshot, question: Completion) -> Labels:
     labels = (times.label(i) for i in range(first, min(count, first + SCANNED_TIMES)))
     found = islice((label for label in labels if label.startswith(question.text)), question.top)
     return Labels(labels=[Label(label=label, facts=0) for label in found])
-
-
-def example_fact(view: StoreView) -> Fact | None:
-    """Return a fact from the middle of the store; None if it is empty."""
-    if not len(view.s):
-        return None
-    (edge,) = edges(view, np.array([len(view.s) // 2]), 0)
-    return Fact(subject=edge.subject, predicate=edge.predicate, object=edge.object, time=edge.start)
 
 
 def answers_of(table: pl.DataFrame, time: str | None = None) -> list[Answer]:

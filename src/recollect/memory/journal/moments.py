@@ -37,6 +37,16 @@ def parse_moment(moment: Moment, *, at_end: bool) -> datetime:
     return given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
 
 
+def refuse_many(changes: pl.DataFrame, consent: str) -> None:
+    """Raise UserError if facts of several triples, or an entity, would be forgotten; `consent` says what allows it."""
+    erased = changes.filter(change="erased")["subject"].to_list()
+    if erased:
+        raise UserError(f"{erased[0]} would be removed altogether, with all its facts; if so, {consent}")
+    triples = changes.select(TRIPLE).n_unique()
+    if triples > 1:
+        raise UserError(f"{changes.height:,} runs of {triples:,} triples would be forgotten; if so, {consent}")
+
+
 def change_rows(delta: Delta) -> pl.DataFrame:
     """Return the changes of a delta before it is an event, in the columns that `change_table` reads."""
     labels = pl.Series("subject", delta.erased, dtype=pl.String)
