@@ -28,7 +28,12 @@ INFREQUENT = "entity not among the most frequent"
 
 @dataclass(frozen=True, kw_only=True)
 class EventRecipe:
-    """How raw events become facts: actors, predicates, time grain, and which events are kept."""
+    """How raw events become facts: actors, predicates, time grain, and which events are kept.
+
+    Examples:
+        >>> EventRecipe(actors="name", grain="week", since="2018-01").grain
+        'week'
+    """
 
     actors: str = "country"  # name, country or sector
     predicates: str = "root"  # CAMEO code, name or root
@@ -65,6 +70,17 @@ def read_events(
     `graph.duplicates` and `graph.dropped` account for every row. Of rows with the same event id one counts: that of
     the first file by name, and inside a file the first by subject, predicate, object and time.
     `names` maps CAMEO codes to event names, or is a function that returns such a mapping; GDELT files have no names.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> event = ["2018-10-04", "A (USA)", "Social", "USA", "Visit", "042", "1.9", "B (RUS)", "Social", "RUS"]
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "events.tab"
+        ...     lines = [["Event ID", "Event Date", *["x"] * 18], ["1", *event, *["x"] * 9]]
+        ...     _ = file.write_text("\\n".join("\\t".join(line) for line in lines) + "\\n")
+        ...     read_events(file).entities.labels
+        ('RUS', 'USA')
     """
     from recollect.io.events.query import run_on_duckdb  # imports Ibis and DuckDB
 
