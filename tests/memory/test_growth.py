@@ -14,12 +14,13 @@ from polars.testing import assert_frame_equal
 
 from recollect import Memory
 from recollect.graph.runs import Runs, stored
-from recollect.memory.journal.changes import Delta, compose
+from recollect.memory.journal.changes import Delta
 from recollect.memory.learning.growth import grow
 from recollect.memory.snapshot import Snapshot
 from recollect.models.zoo import MODELS
 from tests.conftest import model_config, random_model
 from tests.memory.growth_examples import (
+    together,
     ENTITIES,
     FIRST,
     OLD_CELLS,
@@ -109,7 +110,7 @@ def test_the_result_does_not_depend_on_the_steps(steps):
         deltas.append(effective(state, removed - added, added, learned.graph))
         state = (state - removed) | added
         learned = grow(learned, deltas[-1])
-    at_once = grow(LEARNED[False], compose(deltas))
+    at_once = grow(LEARNED[False], together(deltas))
     assert at_once.graph.fingerprint == learned.graph.fingerprint
     one, other = learned.scorer.history, at_once.scorer.history
     assert np.array_equal(one.edges.table, other.edges.table)

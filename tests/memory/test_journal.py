@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from recollect import Memory, UserError, load, read
+from recollect.graph.times import TimeAxis
 from recollect.memory.journal.database import Journal, journal_path
 from recollect.memory.journal.files import open_in_read_only_folder, open_reader
 from recollect.memory.journal.moments import parse_moment
@@ -379,7 +380,7 @@ def test_moments():
 
 
 def test_a_journal_is_created_once(place):
-    one, two = (Journal.create(journal_path(place), "base") for _ in range(2))
+    one, two = (Journal.create(journal_path(place), "base", TimeAxis("day", 0, 9)) for _ in range(2))
     assert one.identity == two.identity
     assert one.identity.base == "base"
     assert open_reader(journal_path(place), 0x52434C4A, 1) is not None
