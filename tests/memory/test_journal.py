@@ -356,7 +356,7 @@ def test_a_journal_can_be_read_where_nothing_can_be_written(place, tmp_path):
     for folder in (with_log, without_log):
         files_before = sorted(path.name for path in folder.iterdir())
         connection = open_in_read_only_folder(folder / "m.journal")
-        assert connection.execute("SELECT count(*) FROM events").fetchone() == (1,)
+        assert connection.execute("SELECT max(event) FROM events").fetchone() == (1,)
         connection.close()
         assert sorted(path.name for path in folder.iterdir()) == files_before
 

@@ -54,7 +54,7 @@ class Journal(Events):
 
     @classmethod
     def create(cls, path: Path, base: str, axis: TimeAxis, identity: str | None = None) -> Journal:
-        """Return the journal at a path, started where there is none: `base` fingerprints its graph, with these times."""
+        """Return the journal at a path, started where there is none: `base` fingerprints a graph with these times."""
         with explained_errors(path, "choose a place that can be written"), explained(path), locked(path):
             if not path.exists():
                 with replaced_file(path) as temporary:
