@@ -247,5 +247,7 @@ def test_a_bad_row_of_a_file_is_named(days, tmp_path):
         UserError, match=r"new.csv, line 2: the value is 'false'; a memory remembers and forgets true facts"
     ):
         asked_facts(days, file, columns={"value": "value"})
+    with pytest.raises(UserError, match="what is remembered has weight 1, and a column of weights is given; leave it"):
+        asked_facts(days, file, columns={"weight": "value"})
     with pytest.raises(UserError, match=r"a row is \(subject, predicate, object, time\)"):
         asked_facts(days, [("Ann", "visits")])

@@ -23,7 +23,7 @@ from recollect.memory.journal.moments import Moment
 from recollect.memory.learning.learn import Learned, Learning, ShowProgress, finish_runs, not_shown, run_training
 from recollect.memory.learning.relearning import relearn
 from recollect.memory.snapshot import Snapshot
-from recollect.memory.timeline import Timeline
+from recollect.memory.timeline import Check, Timeline
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
@@ -174,6 +174,7 @@ class Memory(Asking):
         dates: str | None = None,
         inclusive_end: bool = False,
         preview: bool = False,
+        check: Check | None = None,
         key: str | None = None,
     ) -> pl.DataFrame:
         """Remove stored facts, all or none, and return what was removed; what is not stored is left alone.
@@ -181,12 +182,15 @@ class Memory(Asking):
         Facts are given as to `remember`. Parts that are left out match everything, and a time coarser than the grain
         means all of it: `forget(subject="Turkey", time="2014-12")`. `entity` removes an entity altogether, from facts,
         labels and embeddings, at every `known_at` too; `consolidate` then removes its label from the disk.
-        With `preview`, what would be removed is returned and stays. `key` is that of `remember`.
+        With `preview`, what would be removed is returned and stays; `check` is given it before it is removed, and all
+        of it stays if that raises an error. `key` is that of `remember`.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
         effect = removal_of(facts, entity, parts, options)
-        return self._timeline.preview(effect) if preview else self._timeline.change(effect, file=_request(key))
+        if preview:
+            return self._timeline.preview(effect)
+        return self._timeline.change(effect, file=_request(key), check=check)
 
     def consolidate(self, *, show: ShowProgress = not_shown) -> bool:
         """Train on all that is stored now, from the weights that there are, and replace the saved memory in one step.

@@ -34,6 +34,7 @@ from recollect.memory.snapshot import Snapshot
 MOMENTS = 4  # states of earlier moments that are kept
 
 Learn = Callable[[Learned, Delta], Learned]
+Check = Callable[[pl.DataFrame], None]  # raises an error if a change is not to be made
 Folder = tuple[int, ...]  # what tells a bundle from one that took its place
 
 
@@ -125,11 +126,13 @@ class Timeline:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    def change(self, effect: Effect, *, file: tuple[str, str] | None = None) -> pl.DataFrame:
+    def change(
+        self, effect: Effect, *, file: tuple[str, str] | None = None, check: Check | None = None
+    ) -> pl.DataFrame:
         """Append what a change really does, as an event, and return it in the columns of `changes`.
 
         It is on disk, and visible to the next question, when this returns. A `file`, by name and digest, is recorded in
-        the same transaction; if it was recorded before, nothing is changed.
+        the same transaction; if it was recorded before, nothing is changed. `check` is given what `preview` returns.
         """
         check_process()
         with self._write_lock, one_thread():  # small tensors: waking other threads takes longer than the work
@@ -138,6 +141,8 @@ class Timeline:
                 state = self._state if self.path is None else self._refreshed(self._state, transaction)
                 is_new = file is None or not transaction.has_file(*file)
                 delta = effect(state.snapshot.graph) if is_new else Delta.of()
+                if check is not None:
+                    check(change_table(change_rows(delta), state.snapshot.graph.times))
                 if file is not None:
                     transaction.add_file(*file)
                 if not delta.is_empty:
