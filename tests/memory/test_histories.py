@@ -153,8 +153,27 @@ class Histories(RuleBasedStateMachine):
     @rule(entity=st.sampled_from(ENTITIES))
     def erase(self, entity: str) -> None:
         is_known = entity in self.oracle.labels()[0]
+        if is_known and len(self.oracle.labels()[0]) == 1:
+            with pytest.raises(UserError, match="is the only entity of this memory; delete the memory, or"):
+                self.memory.forget(entity=entity)
+            return
         table = self.memory.forget(entity=entity)
         self.record(table, Happened(erased=entity) if is_known else None)
+
+    @precondition(lambda self: len(self.oracle.events) > 1)
+    @rule(data=st.data())
+    def undo(self, data: st.DataObject) -> None:
+        """Take an event back; what it changed and was changed again since stays as it is."""
+        event = data.draw(st.sampled_from(self.oracle.events[1:]))
+        added, removed = self.oracle.changes().get(event.number, (set(), set()))
+        if not added and not removed:
+            with pytest.raises(UserError, match=r"nothing was kept|there is no event"):
+                self.memory.undo(event.number)
+            return
+        store = self.oracle.stored()
+        new, gone = removed - store, added & store
+        table = self.memory.undo(event.number)
+        self.record(table, Happened(added=new, removed=gone) if new or gone else None)
 
     @rule()
     def consolidate(self) -> None:

@@ -161,6 +161,17 @@ def test_an_erased_entity_is_gone_at_every_moment(place):
     assert len(stored(reader)) == 1
 
 
+def test_the_only_entity_is_not_erased(place):
+    memory = load(place)
+    labels = memory.graph.entities.labels
+    for label in labels[1:]:
+        memory.forget(entity=label)
+    with pytest.raises(UserError, match=f"{labels[0]} is the only entity of this memory; delete the memory, or"):
+        memory.forget(entity=labels[0])
+    assert memory.consolidate()
+    assert load(place).graph.entities.labels == labels[:1]
+
+
 def test_a_memory_that_was_not_loaded_changes_in_main_memory(original):
     memory = Memory.of(load(original)._at().learned)
     moment = memory.remember(**NEW)["known_at"][0]

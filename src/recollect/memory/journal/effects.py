@@ -6,7 +6,7 @@ Only the train split is stored; the cost is that of reading it once, whatever is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,18 @@ def removal_of(facts: Source, entity: str | None, parts: FactParts, options: Map
         if facts is None:
             return matching(graph, parts.triple, parts.bins(graph.times, inclusive_end=options["inclusive_end"]))
         return removal(graph, asked_facts(graph, facts, **options, forget=True))
+
+    return effect
+
+
+def reversal_of(delta: Delta) -> Effect:
+    """Return the effect of taking a change back, as far as what it did is still as it left it."""
+
+    def effect(graph: EpisodicGraph) -> Delta:
+        back, gone = addition(graph, delta.removed), removal(graph, delta.added)
+        bins = [number for each in (back, gone) if each.reach is not None for number in each.reach]
+        reach = (min(bins), max(bins)) if bins else None
+        return replace(back, frame=pl.concat([gone.frame, back.frame]), reach=reach)
 
     return effect
 
@@ -119,6 +131,8 @@ def _removed(graph: EpisodicGraph, rows: pl.DataFrame) -> Delta:
 def erasure(graph: EpisodicGraph, entity: str) -> Delta:
     """Return the delta that removes an entity altogether, if there is one of this label."""
     erased = (entity,) if graph.entities.find([entity])[0] >= 0 else ()
+    if erased and len(graph.entities) == 1:
+        raise UserError(f"{entity} is the only entity of this memory; delete the memory, or remember others first")
     return Delta(SCHEMA.to_frame(), erased, step=graph.times.step)
 
 
