@@ -24,7 +24,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
-QUESTIONS = [name for name in functions(Asking) if name != "snapshot"]
+QUESTIONS = [name for name in functions(Asking) if hasattr(Snapshot, name)]
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -39,6 +39,10 @@ def test_a_question_has_the_options_of_the_snapshot_that_answers_it(name):
 def test_every_question_that_the_store_answers_can_be_asked_about_a_moment():
     about_weights = {"evaluate", "embedding", "embeddings"}
     assert {name for name in QUESTIONS if KNOWN_AT not in parameters(getattr(Asking, name))} == about_weights
+
+
+def test_what_is_no_question_is_the_snapshot_and_its_description():
+    assert set(functions(Asking)) - set(QUESTIONS) == {"snapshot", "card"}
 
 
 def test_a_memory_answers_nothing_itself():
