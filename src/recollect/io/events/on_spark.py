@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +64,7 @@ def run_on_spark(
     from pyspark.errors import PySparkException
 
     try:
-        with _session(master, folder) as session:
+        with _quiet(), _session(master, folder) as session:
             plain = _plain_files(files, folder, session.sparkContext.master)
             _lines(session, plain, event_format, recipe).createTempView("lines")
             backend = ibis.pyspark.connect(session)
@@ -78,6 +79,14 @@ def run_on_spark(
         size = sum(path.stat().st_size for path in files)
         progress(size, size)
     return pl.DataFrame(table)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what PySpark says about pandas, which is not used here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield
 
 
 @contextmanager

@@ -31,6 +31,7 @@ FILE_DIGITS = 7  # a file's number as text of fixed width, so that text order is
 MAX_LINE_BYTES = 2_000_000  # rows of this length or longer are malformed
 NO_CELL = "\x01"  # a cell that is read as null; an empty cell is an empty text
 
+
 def column_names(event_format: EventFormat) -> list[str]:
     """Return c0, c1, …: all columns of the widest row and one more, which only a malformed row fills."""
     return [f"c{position}" for position in range(max(event_format.widths) + 1)]
