@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from recollect.errors import UserError
-from recollect.memory.changes import SCHEMA, Delta, net
+from recollect.memory.journal.changes import SCHEMA, Delta, net
 from recollect.memory.journal.files import explained
 
 APPLICATION, VERSION = 0x52434C4A, 1  # of the file: a journal of recollect, and the version of its tables
@@ -131,6 +131,11 @@ class Events:
         with self.explained() as connection:
             query = "SELECT 1 FROM files WHERE name = ? AND digest = ?"
             return connection.execute(query, (name, digest)).fetchone() is not None
+
+    def has_name(self, name: str) -> bool:
+        """Return whether a file of this name was remembered, whatever its content."""
+        with self.explained() as connection:
+            return connection.execute("SELECT 1 FROM files WHERE name = ?", (name,)).fetchone() is not None
 
 
 class Transaction(Events):
