@@ -139,7 +139,7 @@ def data_build(
     counts: Annotated[bool, typer.Option("--counts/--presence", help="Weigh facts by events.")] = False,
     engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master; by default this machine.")] = None,
-    format: Annotated[str, typer.Option(help="See recollect data formats.")] = "parquet",
+    format: Annotated[str, typer.Option(help="See data formats.")] = "parquet",
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
