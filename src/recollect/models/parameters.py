@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from recollect.engine import Zeros
 from recollect.errors import UserError
 from recollect.graph.facts import KINDS
 from recollect.models.config import ModelConfig
@@ -90,15 +91,20 @@ def _owners(equation: Equation, axis: str) -> set[str]:
 
 
 def initial_parameter(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None, generator: torch.Generator | None
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device | str | None,
+    generator: torch.Generator | None,
+    zeros: Zeros = torch.zeros,
 ) -> nn.Parameter:
     """Return U(−b, b) with b = √(6 / (fan_in + fan_out)), a tensor counted as (first axis) × (all others).
 
-    On the device "meta" there are no numbers, only the shape: weights that are loaded need no initial ones.
+    On the device "meta" there are no numbers, only the shape: weights that are loaded need no initial ones. `zeros`
+    allocates the tensor.
     """
     if device == "meta":
         return nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
-    weight: Tensor = torch.empty(shape, dtype=dtype)
+    weight: Tensor = zeros(shape, dtype=dtype)
     matrix = weight.flatten(1) if weight.dim() > 1 else weight[None]
     nn.init.xavier_uniform_(matrix, generator=generator)
     return nn.Parameter(weight.to(device))
