@@ -1,7 +1,7 @@
 """Tensors in memory-mapped files, for tables that are larger than memory.
 
-The system reads a page of a file when it is touched, writes changed pages back, and drops pages when memory is short. So
-a step of training that touches a few rows costs the memory of a few pages. The files have no name: they are scratch
+The system reads a page of a file when it is touched, writes changed pages back, and drops pages when memory is short.
+So a step of training that touches a few rows costs the memory of a few pages. The files have no name: they are scratch
 space, and vanish with the process, however it ends.
 """
 
@@ -36,9 +36,7 @@ class MappedTensors:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def zeros(
-        self, shape: Sequence[int], *, dtype: torch.dtype, device: torch.device | str | None = None
-    ) -> Tensor:
+    def zeros(self, shape: Sequence[int], *, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
         """Return a tensor of zeros in a file of its own, as `torch.zeros` returns one in memory."""
         if device is not None and torch.device(device).type != "cpu":
             raise UserError(f"tables in memory-mapped files are trained on the cpu; got the device {device}")

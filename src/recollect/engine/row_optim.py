@@ -56,9 +56,7 @@ class RowOptimizer:
         names = ("exp_avg", "exp_avg_sq") if self.kind == "adam" else ("sum",)
         device = parameter.device
         moments = {name: zeros(parameter.shape, dtype=parameter.dtype, device=device) for name in names}
-        return moments | {
-            name: zeros((len(parameter),), dtype=torch.int64, device=device) for name in ("last", "paid")
-        }
+        return moments | {name: zeros((len(parameter),), dtype=torch.int64, device=device) for name in ("last", "paid")}
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, tuple[Tensor | None, Tensor]]) -> None:

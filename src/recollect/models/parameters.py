@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,11 @@ def _owners(equation: Equation, axis: str) -> set[str]:
     carriers = [(len(axes), KINDS[slot]) for slot, axes in equation.factors if axis in axes]
     smallest = min(carriers)[0]
     return {kind for order, kind in carriers if order == smallest}
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Return whether there is no NaN and no infinity, by the extremes: several times faster than `isfinite`."""
+    return not tensor.numel() or all(math.isfinite(extreme) for extreme in tensor.aminmax())
 
 
 def initial_parameter(

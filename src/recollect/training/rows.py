@@ -19,7 +19,7 @@ from recollect.models.tensor_model import TensorModel
 from recollect.training.objectives import Objective, TrainingBatch
 
 LAZY_SHARE = 4  # a table is lazy if a batch touches at most 1/4 of its rows
-SPARSE_SHARE = 64  # rows per touched row from which no array as long as the table is made
+SPARSE_SHARE = 512  # rows per touched row from which no array as long as the table is made
 
 
 class RowSelection:

@@ -20,7 +20,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
-import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors
@@ -31,6 +30,7 @@ from torch import Tensor
 
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.free_memory import free_memory
 from recollect.graph.runs import Runs, RunSplits, has_runs, is_canonical, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
@@ -211,7 +211,7 @@ def _open(folder: Path, name: str) -> BinaryIO:
 
 def _check_free_memory(folder: Path, size: int) -> None:
     """Raise UserError if files of `size` bytes cannot be read into the free memory."""
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if size > free:
         raise UserError(f"{folder}: {size:,} bytes, and {free:,} bytes of memory are free; use a larger machine")
 
