@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -20,9 +20,11 @@ from torch import Tensor
 
 from recollect.errors import UserError
 
+BLOCK_BYTES = 16 * 2**20  # written at a time
+
 
 class Zeros(Protocol):
-    """A function that allocates a tensor of zeros: `torch.zeros`, or that of `MappedTensors`."""
+    """A function that allocates a tensor of zeros: `torch.zeros`, or that of `MappedTables`."""
 
     def __call__(
         self, shape: Sequence[int], /, *, dtype: torch.dtype, device: torch.device | str | None = None
@@ -30,36 +32,68 @@ class Zeros(Protocol):
         """Return a tensor of zeros."""
 
 
-class MappedTensors:
-    """Allocate tensors in memory-mapped files of one folder."""
+class Tables:
+    """Allocate embedding tables, and all that is as large, in memory."""
+
+    def zeros(self, shape: Sequence[int], /, *, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
+        """Return a tensor of zeros."""
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Expect that tables are read and written from start to end inside the block, and row by row outside."""
+        yield
+
+
+class MappedTables(Tables):
+    """Allocate them in memory-mapped files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._files: list[mmap.mmap] = []
 
-    def zeros(self, shape: Sequence[int], *, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
-        """Return a tensor of zeros in a file of its own, as `torch.zeros` returns one in memory."""
+    def zeros(self, shape: Sequence[int], /, *, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
+        """Return a tensor of zeros in a file of its own."""
         if device is not None and torch.device(device).type != "cpu":
             raise UserError(f"tables in memory-mapped files are trained on the cpu; got the device {device}")
         length = math.prod(shape) * dtype.itemsize
         if not length:
             return torch.zeros(shape, dtype=dtype)
-        return torch.frombuffer(self._map(length), dtype=dtype).view(*shape)
+        self._files.append(self._map(length))
+        return torch.frombuffer(self._files[-1], dtype=dtype).view(*shape)
 
     def _map(self, length: int) -> mmap.mmap:
-        """Return a new file of zeros, mapped; its space is reserved, since a full disk would kill the process later."""
+        """Return a new file of zeros, mapped.
+
+        They are written, since pages of a file with holes would find their place on disk one by one, all over it, and
+        a disk that is full by then would kill the process.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder) as file:
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(file.fileno(), 0, length)
-                else:
-                    file.truncate(length)
-                mapped = mmap.mmap(file.fileno(), length)
+            with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
+                block = memoryview(bytes(min(length, BLOCK_BYTES)))
+                while (missing := length - file.tell()) > 0:
+                    file.write(block[:missing])
+                return mmap.mmap(file.fileno(), length)
         except OSError as error:
             raise UserError(
                 f"{self.folder}: no file of {length:,} bytes for a table can be written here "
                 f"({error.strerror or error}); free some space or choose another folder (--tables)"
             ) from error
-        if hasattr(mmap, "MADV_RANDOM"):  # a touched row reads its page and not, as in a file read in order, megabytes
-            mapped.madvise(mmap.MADV_RANDOM)
-        return mapped
+
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Expect that tables are read and written from start to end inside the block, and row by row outside.
+
+        In order, pages are read ahead. A row that is touched reads its own page only.
+        """
+        self._advise("MADV_SEQUENTIAL")
+        try:
+            yield
+        finally:
+            self._advise("MADV_RANDOM")
+
+    def _advise(self, advice: str) -> None:
+        if hasattr(mmap, advice):  # not on every platform
+            for file in self._files:
+                file.madvise(getattr(mmap, advice))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from recollect.engine import MappedTensors, max_query_elements
+from recollect.engine import MappedTables, Tables, max_query_elements
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts
 from recollect.graph.free_memory import free_memory
@@ -54,11 +54,11 @@ class TrainingRun:
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
         check_fits(config, graph.sizes, self.recipe, is_mapped=tables is not None)  # before any memory is allocated
-        zeros = torch.zeros if tables is None else MappedTensors(tables).zeros
+        self.tables = Tables() if tables is None else MappedTables(tables)
         self.history: list[Epoch] = []
         generator = seeded(seed)
         place = parse_device(device, config.torch_dtype)
-        self.model = build_model(config, graph.sizes, device=place, generator=generator, zeros=zeros)
+        self.model = build_model(config, graph.sizes, device=place, generator=generator, zeros=self.tables.zeros)
         if initial is not None:
             self.model.load_state_dict(initial.state_dict())
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
@@ -69,7 +69,10 @@ class TrainingRun:
         validate = None
         if len(valid):
             validate = Validation(self.model, valid, Facts.concat([train, valid])).mrr  # never the test split
-        self.trainer = Trainer(self.model, train, self.recipe, generator=generator, validate=validate, zeros=zeros)
+        with self.tables.in_order():
+            self.trainer = Trainer(
+                self.model, train, self.recipe, generator=generator, validate=validate, tables=self.tables
+            )
 
     def __iter__(self) -> Iterator[Step | Epoch]:
         for record in self.trainer:
@@ -81,7 +84,8 @@ class TrainingRun:
         """Write everything that the rest of the run depends on to one file, atomically."""
         tensors, plain = self.trainer.state()
         history = [asdict(record) for record in self.history]
-        write_checkpoint(path, tensors, {"settings": self._settings(), "training": plain, "history": history})
+        with self.tables.in_order():
+            write_checkpoint(path, tensors, {"settings": self._settings(), "training": plain, "history": history})
 
     def load_checkpoint_(self, path: Path) -> None:
         """Continue from a checkpoint of a run with the same settings; only the number of epochs may differ."""
@@ -89,7 +93,8 @@ class TrainingRun:
         try:
             self._check_settings(path, plain["settings"])
             history = [Epoch(**record) for record in plain["history"]]
-            self.trainer.restore_(tensors, plain["training"])
+            with self.tables.in_order():
+                self.trainer.restore_(tensors, plain["training"])
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise UserError(f"{path}: not a checkpoint that this version can continue; start anew (--force)") from error
         self.history = history
@@ -115,8 +120,10 @@ class TrainingRun:
 
     def result(self) -> tuple[TensorModel, dict[str, Any]]:
         """Return the model with its best weights, and a training report."""
-        self.trainer.finish_()
-        if not all(all_finite(weight.detach()) for weight in self.model.parameters()):
+        with self.tables.in_order():
+            self.trainer.finish_()
+            is_finite = all(all_finite(weight.detach()) for weight in self.model.parameters())
+        if not is_finite:
             raise UserError("the weights are no longer finite numbers; train again with a lower learning rate")
         about = {
             "recipe": self.recipe.to_dict(),

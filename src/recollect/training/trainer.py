@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.engine import RowOptimizer, Zeros, distinct_counts, one_thread
+from recollect.engine import RowOptimizer, Tables, Zeros, distinct_counts, one_thread
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
@@ -119,12 +119,13 @@ class Trainer:
         generator: torch.Generator,
         validate: Callable[[], float] | None = None,
         learn: Collection[str] | None = None,
-        zeros: Zeros = torch.zeros,
+        tables: Tables | None = None,
     ) -> None:
         """`validate` returns the MRR to stop by; `learn` names the parameters to change, like {"time"}; None = all.
 
-        `zeros` allocates what is as large as the parameters: the state of the optimizer, averages, the best weights.
+        `tables` allocates what is as large as the parameters: the state of the optimizer, averages, the best weights.
         """
+        self.tables = tables or Tables()
         if not len(facts):
             raise UserError("there are no training facts; give a graph with a non-empty train split")
         self.model, self.recipe = model, recipe.for_model(model.config.model)
@@ -146,10 +147,10 @@ class Trainer:
             decay=2 * self.recipe.l2 / len(facts),  # the gradient of λ‖P‖² / n, the objective being a mean over facts
             lazy=self.rows.tables & self.parameters.keys(),
             rates={"time": self.recipe.time_rate} if model.equation.order("t") > 1 else {},
-            zeros=zeros,
+            zeros=self.tables.zeros,
         )
-        self.average = WeightAverage(self.parameters, zeros=zeros)  # empty unless the recipe averages
-        self.stopping = EarlyStopping(self.recipe.patience, zeros=zeros)
+        self.average = WeightAverage(self.parameters, zeros=self.tables.zeros)  # empty unless the recipe averages
+        self.stopping = EarlyStopping(self.recipe.patience, zeros=self.tables.zeros)
         self.epoch = 0  # completed
         self.batch = 0  # completed in the current epoch
         self.loss_sum = 0.0  # over the facts of the current epoch
@@ -185,7 +186,9 @@ class Trainer:
                 self.batch += 1
                 seen = min(n, self.batch * size)
                 yield Step(self.epoch, seen, self.loss_sum / seen)
-            yield self._end_epoch()
+            with self.tables.in_order():
+                record = self._end_epoch()
+            yield record
 
     def _epoch_order(self) -> Tensor:
         """Return the order of the current epoch; an epoch under way has its order drawn again from the stored state."""
@@ -270,7 +273,7 @@ class Trainer:
 
     def _copies(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return copies of stored weights, where the weights of the model are."""
-        copies = _allocate(tensors, self.stopping.zeros, self.model.device)
+        copies = _allocate(tensors, self.tables.zeros, self.model.device)
         for name, value in tensors.items():
             copies[name].copy_(value)
         return copies

@@ -59,7 +59,7 @@ def _sample(facts: Facts, count: int, sampled: int) -> Tensor:
 
 def _contains(entities: Tensor, ids: Tensor) -> Tensor:
     """Return whether each id is one of the sorted entities: (n,) bool."""
-    position = torch.searchsorted(entities, ids).clamp_(max=len(entities) - 1)
+    position = torch.searchsorted(entities, ids.contiguous()).clamp_(max=len(entities) - 1)
     return entities[position] == ids
 
 
