@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import net
 from conftest import FORMED, model_config
 from recollect import ModelConfig, Recipe, TrainingRun, UserError
 from recollect.engine import MappedTables
+from recollect.engine.mapped import _page_ranges
 from recollect.evaluation.metrics import summarise
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
@@ -125,6 +127,18 @@ def test_the_rows_of_a_batch_are_the_same_by_sorting_and_by_marking(monkeypatch)
         assert torch.equal(sorted_, marked)
     touched, ids, *_ = found[0]
     assert torch.equal(touched[ids[:, 0]], facts.s)
+
+
+@given(st.integers(1, 3 * mmap.PAGESIZE), st.lists(st.integers(0, 5000), min_size=1, unique=True).map(sorted))
+def test_every_byte_of_a_row_is_on_a_page_that_is_read_ahead(row_bytes, chosen):
+    pages = set()
+    for start, length in _page_ranges(np.array(chosen), row_bytes):
+        assert start % mmap.PAGESIZE == length % mmap.PAGESIZE == 0
+        pages |= set(range(start, start + length, mmap.PAGESIZE))
+    ends = [at for row in chosen for at in (row * row_bytes, (row + 1) * row_bytes - 1)]
+    wanted = {at // mmap.PAGESIZE * mmap.PAGESIZE for at in ends}
+    assert wanted <= pages
+    assert len(pages) <= sum((row_bytes - 1) // mmap.PAGESIZE + 2 for _ in chosen)
 
 
 @given(st.integers(20, 400), st.integers(1, 19), st.data())

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import mmap
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.errors import UserError
@@ -44,13 +46,16 @@ class Tables:
         """Expect that tables are read and written from start to end inside the block, and row by row outside."""
         yield
 
+    def prefetch(self, tensors: Iterable[Tensor], rows: Tensor) -> None:
+        """Expect that the sorted rows (R,) of some tensors are read next."""
+
 
 class MappedTables(Tables):
     """Allocate them in memory-mapped files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files: list[mmap.mmap] = []
+        self._files: dict[int, mmap.mmap] = {}  # by the address of the tensor
 
     def zeros(self, shape: Sequence[int], /, *, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
         """Return a tensor of zeros in a file of its own."""
@@ -59,8 +64,10 @@ class MappedTables(Tables):
         length = math.prod(shape) * dtype.itemsize
         if not length:
             return torch.zeros(shape, dtype=dtype)
-        self._files.append(self._map(length))
-        return torch.frombuffer(self._files[-1], dtype=dtype).view(*shape)
+        mapped = self._map(length)
+        tensor = torch.frombuffer(mapped, dtype=dtype).view(*shape)
+        self._files[tensor.data_ptr()] = mapped
+        return tensor
 
     def _map(self, length: int) -> mmap.mmap:
         """Return a new file of zeros, mapped.
@@ -95,5 +102,22 @@ class MappedTables(Tables):
 
     def _advise(self, advice: str) -> None:
         if hasattr(mmap, advice):  # not on every platform
-            for file in self._files:
+            for file in self._files.values():
                 file.madvise(getattr(mmap, advice))
+
+    def prefetch(self, tensors: Iterable[Tensor], rows: Tensor) -> None:
+        """Let the disk read the pages of sorted rows (R,) together, not one after another as each is touched."""
+        if not hasattr(mmap, "MADV_WILLNEED"):
+            return
+        for tensor in tensors:
+            file = self._files[tensor.data_ptr()]
+            for first, length in _page_ranges(rows.numpy(), tensor[:1].nbytes):
+                file.madvise(mmap.MADV_WILLNEED, first, length)
+
+
+def _page_ranges(rows: NDArray[np.int64], row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield start and length in bytes of the pages that each of the sorted rows (R,) is on, equal ones once."""
+    first, last = (rows * row_bytes) // mmap.PAGESIZE, ((rows + 1) * row_bytes - 1) // mmap.PAGESIZE
+    is_new = np.diff(first, prepend=-1) + np.diff(last, prepend=-1) > 0
+    lengths = last[is_new] - first[is_new] + 1
+    yield from zip((first[is_new] * mmap.PAGESIZE).tolist(), (lengths * mmap.PAGESIZE).tolist(), strict=True)

@@ -203,6 +203,7 @@ class Trainer:
         """Take one optimizer step down the mean loss of a batch; return that loss."""
         batch = self.objective.sample(self.model, self.model.normalize(facts), self.known, self.generator)
         rows = self.rows.select(batch)
+        self._prefetch(rows)
         loss, grads = self.loss_and_gradients(batch, rows)
         if not math.isfinite(loss):
             raise UserError(
@@ -213,6 +214,14 @@ class Trainer:
         rows_of = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
         self.optimizer.step({name: (rows_of.get(name), grads[name]) for name in self.parameters})
         return loss
+
+    def _prefetch(self, rows: Mapping[str, Tensor]) -> None:
+        """Announce the rows of lazy tables, and of the state of the optimizer, that a step reads."""
+        for kind, selected in rows.items():
+            for name in self.model.table_names(kind):
+                if name in self.parameters:
+                    state = [value for value in self.optimizer.moments[name].values() if value.dim() > 1]
+                    self.tables.prefetch([self.parameters[name], *state], selected)
 
     def loss_and_gradients(self, batch: TrainingBatch, rows: Mapping[str, Tensor]) -> tuple[float, dict[str, Tensor]]:
         """Return the mean loss of a batch and its gradients by parameter, of only `rows` for the kinds named there."""
