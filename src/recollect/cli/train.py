@@ -132,7 +132,7 @@ def split_for_use(graph: EpisodicGraph, split: str | None, evaluate: bool, seed:
 
 def map_tables_(learning: Learning, out: Path) -> None:
     """Let a model that does not fit in memory be trained in files next to the memory, and say so."""
-    if learning.tables is None and not learning.fits and learning.device.type == "cpu":
+    if learning.tables is None and learning.device.type == "cpu" and learning.fits_only_mapped:
         learning.tables = out.resolve().parent
         print_line(
             f"the model does not fit in memory, so it is trained in memory-mapped files in {learning.tables}; "

@@ -143,9 +143,10 @@ def training_bytes(config: ModelConfig, sizes: Mapping[str, int]) -> int:
     return WEIGHT_COPIES * parameter_count(config, sizes) * config.torch_dtype.itemsize
 
 
-def fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> bool:
-    """Return whether the model and its batches fit in the free memory."""
-    return training_bytes(config, sizes) + batch_bytes(config, sizes, recipe) <= free_memory()
+def fits_only_mapped(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> bool:
+    """Return whether a model fits in the free memory only if its tables are in memory-mapped files."""
+    left = free_memory() - batch_bytes(config, sizes, recipe)
+    return _whole_bytes(config, sizes, recipe) <= left < training_bytes(config, sizes)
 
 
 def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe, *, is_mapped: bool = False) -> None:
@@ -158,14 +159,14 @@ def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe, *,
     if weights + batch <= free:
         return
     name, count = parse_model(config.model).__name__, parameter_count(config, sizes)
-    if is_mapped and weights > free:
+    if is_mapped and _is_whole(build_model(config, sizes, device="meta"), recipe, "entity"):
         raise UserError(
             f"{recipe.loss} with candidates={recipe.candidates} compares every fact with all {sizes['entity']:,} "
             f"entities, which needs {weights:,} bytes, and {free:,} are free; sample some of them (candidates=1024), "
             "or use a loss with negatives"
         )
     advice = "choose a lower dim or batch size"
-    if not is_mapped and _whole_bytes(config, sizes, recipe) + batch <= free:
+    if not is_mapped and fits_only_mapped(config, sizes, recipe):
         advice += ", or keep the tables in memory-mapped files (tables=FOLDER, --tables FOLDER)"
     raise UserError(
         f"{name} with dims {config.dims} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
@@ -182,13 +183,20 @@ def batch_bytes(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -
 
 
 def _whole_bytes(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> int:
-    """Return the bytes of the tables of which every row is a candidate of each batch, and of their gradients."""
-    model, objective = build_model(config, sizes, device="meta"), recipe.objective()
-    kinds = {KINDS[slot] for slot in model.slots if objective.scores_all(model, KINDS[slot])}
-    if objective.samples_entities(model):
-        kinds.discard("entity")
-    elements = sum(getattr(model, name).numel() for kind in kinds for name in model.table_names(kind))
+    """Return the bytes of the parameters that every batch changes whole, and of their gradients."""
+    model = build_model(config, sizes, device="meta")
+    elements = parameter_count(config, sizes)
+    for kind in {KINDS[slot] for slot in model.slots}:
+        if not _is_whole(model, recipe, kind):
+            elements -= sum(getattr(model, name).numel() for name in model.table_names(kind))
     return WHOLE_COPIES * elements * config.torch_dtype.itemsize
+
+
+def _is_whole(model: TensorModel, recipe: Recipe, kind: str) -> bool:
+    """Return whether every row of a kind's tables is a candidate of each batch."""
+    objective = recipe.objective()
+    is_sampled = kind == "entity" and objective.samples_entities(model)
+    return not is_sampled and objective.scores_all(model, kind)
 
 
 def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, slots: str) -> int:

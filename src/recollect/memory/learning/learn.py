@@ -33,7 +33,7 @@ from recollect.models.tensor_model import TensorModel
 from recollect.training.auto import HISTORY, SEED_STEP, resolve_configs
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
-from recollect.training.run import TrainingRun, fits, parse_device
+from recollect.training.run import TrainingRun, fits_only_mapped, parse_device
 
 REFIT_FACTS = 20_000  # a history of more facts is fitted once, without the few held-out ones, which are then stored too
 INTERVAL_TIMES = 4096  # thresholds of predicted intervals are fitted, time by time, on axes of at most so many times
@@ -142,10 +142,10 @@ class Learning:
         return TrainingRun(graph, config, recipe=recipe, seed=seed, device=self.device, tables=self.tables)
 
     @property
-    def fits(self) -> bool:
-        """Whether the model that needs most memory can be trained in what is free."""
+    def fits_only_mapped(self) -> bool:
+        """Whether some model can be trained only with its tables in memory-mapped files."""
         recipes = [self.recipe.for_model(config.model) for config in self.configs]
-        return all(map(fits, self.configs, repeat(self.graph.sizes), recipes))
+        return any(map(fits_only_mapped, self.configs, repeat(self.graph.sizes), recipes))
 
     def result(self) -> Learned:
         """Return what was learned, after the last run."""
