@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,9 +85,8 @@ def forget(
         "entity": entity, "subject": subject, "predicate": predicate, "object": object, "time": time, "start": start,
         "end": end, "columns": opt.parse_columns(columns), "dates": dates, "inclusive_end": inclusive_end,
     }  # fmt: skip
-    if not yes:
-        refuse_many(loaded.forget(facts, **asked, preview=True), "add --yes")
-    print_change(loaded.forget(facts, **asked), as_json, "nothing like that is stored")
+    check = None if yes else partial(refuse_many, consent="add --yes")
+    print_change(loaded.forget(facts, **asked, check=check), as_json, "nothing like that is stored")
 
 
 def journal(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -255,9 +256,8 @@ class Service:
         if question.preview:
             return self._changed(self.memory.forget(**parts, preview=True))
         self._check_writable()
-        if not question.several:
-            refuse_many(self.memory.forget(**parts, preview=True), "give several=true")
-        return self._changed(self.memory.forget(**parts, key=key))
+        check = None if question.several else partial(refuse_many, consent="give several=true")
+        return self._changed(self.memory.forget(**parts, key=key, check=check))
 
     def undo(self, question: Undo) -> Changed:
         """Take an event back, all of it or nothing, by an event of its own."""

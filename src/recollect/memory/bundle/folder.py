@@ -8,7 +8,6 @@ bundle is ever executed, and no number in it is believed: all are checked agains
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -17,25 +16,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
-import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.free_memory import free_memory
 from recollect.graph.runs import Runs, RunSplits, has_runs, is_canonical, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.checkpoint import write_tensors
-from recollect.io.formats import digest_of_file
+from recollect.io.label_tables import digest_of_file
 
 FORMAT = 1
 TENSORS = ".safetensors"
@@ -44,6 +45,7 @@ ENTITIES, PREDICATES, TIMES, FACTS = "entities.parquet", "predicates.parquet", "
 TABLES = (ENTITIES, PREDICATES, TIMES, FACTS)
 _FILE_NAME = re.compile(r"[a-z0-9_-]{1,100}\.(?:safetensors|parquet)")
 
+MAPPED_BYTES = 2**20  # a larger file of tensors is memory-mapped: all processes that read it share its pages
 MAX_ABOUT_BYTES = 1 << 23  # of memory.json: some 70,000 epochs of history
 # what a table may expand to, if that is more than these multiples of its file: graphs have a byte or more per fact
 ROWS, ROWS_PER_BYTE = 1 << 20, 4
@@ -91,6 +93,9 @@ def read_bundle(path: Path) -> Bundle:
     about, contents, tensors = read_folder(path, _read_files)
     with malformed_refused(path):
         graph = _parse_graph(contents, about)
+        for name, content in contents.items():
+            if name.endswith(TENSORS):
+                tensors[name.removesuffix(TENSORS)] = safetensors.torch.load(content)
     return Bundle(tensors.pop("weights"), graph, about, tensors)
 
 
@@ -168,10 +173,10 @@ def _fact_frame(split: str, runs: Runs) -> pl.DataFrame:
 
 
 def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes], dict[str, dict[str, Tensor]]]:
-    """Return the description, the bytes of every table and the tensors of every other file, by name.
+    """Return the description and the bytes of every file that it lists, after their digests have been checked.
 
-    The digests of all files that the description lists are checked. Tensors are mapped into memory, which all processes
-    that read a bundle share; a bundle is replaced as a whole and never changed, so they stay what they are.
+    All files are opened before any is read: what is open can be read even if the folder is replaced and deleted. The
+    tensors of large files are returned as they are, memory-mapped: their digest is that of what is on disk now.
     """
     with ExitStack() as stack:
         try:
@@ -179,11 +184,13 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes], dict[st
             description = stack.enter_context((folder / ABOUT).open("rb"))
             about = _parse_about(folder / ABOUT, description.read(MAX_ABOUT_BYTES + 1))
             opened = {name: stack.enter_context(_open(folder, name)) for name in about["files"]}
-            _check_free_memory(folder, sum(os.fstat(file.fileno()).st_size for file in opened.values()))
-            contents = {name: file.read() for name, file in opened.items() if not name.endswith(TENSORS)}
-            files = {name: io.BytesIO(contents[name]) if name in contents else opened[name] for name in opened}
+            sizes = {name: os.fstat(file.fileno()).st_size for name, file in opened.items()}
+            mapped = [name for name, size in sizes.items() if name.endswith(TENSORS) and size > MAPPED_BYTES]
+            _check_free_memory(folder, sum(size for name, size in sizes.items() if name not in mapped))
+            contents = {name: file.read() for name, file in opened.items() if name not in mapped}
             with ThreadPoolExecutor() as pool:  # SHA-256 of large files releases the interpreter's lock
-                digests = dict(zip(files, pool.map(_sha256, files.values()), strict=True))
+                digests = dict(zip(mapped, pool.map(digest_of_file, [folder / name for name in mapped]), strict=True))
+                digests |= dict(zip(contents, pool.map(_sha256, contents.values()), strict=True))
         except (OSError, MemoryError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "not enough memory"
             raise UserError(f"{getattr(error, 'filename', None) or folder}: cannot be read ({reason})") from error
@@ -193,21 +200,14 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes], dict[st
                 f"{folder / name}: the content is not what was saved (its digest differs); restore it or train again"
             )
     with malformed_refused(folder):
-        tensors = {name.removesuffix(TENSORS): _map_tensors(folder / name) for name in opened if name not in contents}
-    return about, contents, tensors
+        return about, contents, {name.removesuffix(TENSORS): load_file(folder / name) for name in mapped}
 
 
-def _sha256(file: io.BufferedReader | io.BytesIO) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-def _map_tensors(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, which is read where they are first used; what is written to them is not saved."""
-    with safetensors.safe_open(file, framework="pt") as opened:
-        return {name: opened.get_tensor(name) for name in opened.offset_keys()}
-
-
-def _open(folder: Path, name: str) -> io.BufferedReader:
+def _open(folder: Path, name: str) -> BinaryIO:
     """Open a file of a bundle, which is no device and no pipe."""
     if not (folder / name).is_file():
         raise UserError(f"{folder}: {name} is missing, so this memory is incomplete; restore it or train again")
@@ -216,7 +216,7 @@ def _open(folder: Path, name: str) -> io.BufferedReader:
 
 def _check_free_memory(folder: Path, size: int) -> None:
     """Raise UserError if files of `size` bytes cannot be read into the free memory."""
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if size > free:
         raise UserError(f"{folder}: {size:,} bytes, and {free:,} bytes of memory are free; use a larger machine")
 
