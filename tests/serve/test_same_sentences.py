@@ -29,7 +29,7 @@ MISTAKES: list[tuple[str, dict[str, str], str]] = [
     ("know", {"subject": "Tasmrk"}, "did you mean 'Tasmark'?"),
     ("know", {"as_of": "some day"}, "some day"),
     ("forget", {"subject": "Tasmark"}, "triples would be forgotten; if so, "),
-    ("forget", {"entity": "Tasmark"}, "Tasmark would be removed altogether, with all its facts; if so, "),
+    ("forget", {"entity": "Tasmark"}, "Tasmark would be removed altogether, with "),
     ("forget", {**VISIT, "time": "2001-06", "start": "2001-05"}, "give a time, or a start and an end, not both"),
     ("forget", {}, "give facts, or parts of facts, or an entity to forget"),
     ("remember", {"time": "some day"}, "some day"),

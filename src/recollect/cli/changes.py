@@ -85,7 +85,7 @@ def forget(
         "entity": entity, "subject": subject, "predicate": predicate, "object": object, "time": time, "start": start,
         "end": end, "columns": opt.parse_columns(columns), "dates": dates, "inclusive_end": inclusive_end,
     }  # fmt: skip
-    check = None if yes else partial(refuse_many, consent="add --yes")
+    check = None if yes else partial(refuse_many, consent="add --yes", runs_of=loaded.snapshot().runs_of)
     print_change(loaded.forget(facts, **asked, check=check), as_json, "nothing like that is stored")
 
 

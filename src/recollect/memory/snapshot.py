@@ -280,6 +280,11 @@ class Snapshot:
         """The runs of the stored facts."""
         return self._knowledge.runs
 
+    def runs_of(self, entity: str) -> int:
+        """Return the number of stored runs that have an entity as subject or object."""
+        number, facts = self.graph.entities.index(entity), self.runs.first
+        return int(((facts.s == number) | (facts.o == number)).sum())
+
     def _table(self, found: list[_Found], explain: int) -> pl.DataFrame:
         """Return answers in the order of their questions, with `explain` reasons each."""
         answers = Answers.concat([NO_ANSWERS, *(each.answers for each in found)])

@@ -256,7 +256,8 @@ class Service:
         if question.preview:
             return self._changed(self.memory.forget(**parts, preview=True))
         self._check_writable()
-        check = None if question.several else partial(refuse_many, consent="give several=true")
+        runs_of = self.memory.snapshot().runs_of
+        check = None if question.several else partial(refuse_many, consent="give several=true", runs_of=runs_of)
         return self._changed(self.memory.forget(**parts, key=key, check=check))
 
     def undo(self, question: Undo) -> Changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 
 import polars as pl
@@ -37,11 +38,16 @@ def parse_moment(moment: Moment, *, at_end: bool) -> datetime:
     return given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
 
 
-def refuse_many(changes: pl.DataFrame, consent: str) -> None:
-    """Raise UserError if facts of several triples, or an entity, would be forgotten; `consent` says what allows it."""
+def refuse_many(changes: pl.DataFrame, consent: str, runs_of: Callable[[str], int]) -> None:
+    """Raise UserError if facts of several triples, or an entity, would be forgotten; `consent` says what allows it.
+
+    `runs_of` returns the number of stored runs of an entity.
+    """
     erased = changes.filter(change="erased")["subject"].to_list()
     if erased:
-        raise UserError(f"{erased[0]} would be removed altogether, with all its facts; if so, {consent}")
+        count = runs_of(erased[0])
+        runs = f"{count:,} run{'' if count == 1 else 's'}"
+        raise UserError(f"{erased[0]} would be removed altogether, with {runs} of facts; if so, {consent}")
     triples = changes.select(TRIPLE).n_unique()
     if triples > 1:
         raise UserError(f"{changes.height:,} runs of {triples:,} triples would be forgotten; if so, {consent}")
