@@ -239,16 +239,6 @@ def test_a_time_without_facts_is_the_nearest_trained_one():
         torch.testing.assert_close(grown.rows("t", ids=torch.tensor([time])), model.rows("t", ids=torch.tensor([4])))
 
 
-def test_a_trained_id_is_solved_again_as_if_it_were_new():
-    model = trained("complex", "episodic")
-    facts = some_facts(SIZES)
-    grown = RowSolver(model, facts).solve(SIZES, facts, again={"entity": torch.tensor([2])}).model
-    others = torch.arange(7) != 2
-    assert torch.equal(grown.entity[others], model.entity[others])
-    assert not torch.equal(grown.entity[2], model.entity[2])
-    assert torch.equal(grown.predicate, model.predicate)
-
-
 def without_last_choice(design: Dense, likelihood: Likelihood) -> tuple[tuple[Dense, Likelihood], ...]:
     """Return the problem without its last choice, and that of this choice alone."""
     choices, width = likelihood.log_weight.shape

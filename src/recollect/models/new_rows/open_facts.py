@@ -69,19 +69,19 @@ class OpenFacts:
     def affected(self, changed: Facts, keys: Iterable[RowKey]) -> tuple[set[RowKey], set[RowKey]]:
         """Return the keys whose rows of the first, and of the second pass may differ after a change of facts.
 
-        The first pass depends on the priors of the other ids in an id's facts, of which those of entities depend on
-        facts; the second on their rows of the first pass, and, for a time, on that of the time next to it.
+        The first pass, of entities and predicates, depends on the priors of the other entities in an id's facts, which
+        depend on their facts. A time depends on the first pass and on the times between it and the trained ones; the
+        second pass depends on the first one and on times.
         """
         touched = self._in(changed)
         nearest = {kind: mask if kind == "entity" else torch.zeros_like(mask) for kind, mask in touched.items()}
         first = _union(touched, self._in(self.facts[self._having(self.facts, nearest)]))
-        second = _union(first, self._in(self.facts[self._having(self.facts, first)]))
-        times = first["time"]
-        adjacent = times.clone()
-        adjacent[1:] |= times[:-1]
-        adjacent[:-1] |= times[1:]
-        second["time"] = second["time"] | (adjacent & self.is_open["time"])
-        return self._keys(first, keys), self._keys(second, keys)
+        beside = self._in(self.facts[self._having(self.facts, _without_times(first))])
+        trained = self.layout.earlier, self.layout.earlier + self.layout.trained["time"]
+        times = _onwards(first["time"] | beside["time"], *trained) & self.is_open["time"]
+        solved = {**first, "time": times}
+        second = _union(solved, self._in(self.facts[self._having(self.facts, solved)]))
+        return self._keys(first, keys), self._keys({**second, "time": times}, keys)
 
     def _keys(self, masks: Masks, keys: Iterable[RowKey]) -> set[RowKey]:
         found = set()
@@ -108,3 +108,13 @@ class OpenFacts:
 
 def _union(a: Masks, b: Masks) -> Masks:
     return {kind: mask | b[kind] for kind, mask in a.items()}
+
+
+def _without_times(masks: Masks) -> Masks:
+    return {**masks, "time": torch.zeros_like(masks["time"])}
+
+
+def _onwards(times: Tensor, first: int, end: int) -> Tensor:
+    """Return times and those that are farther from the trained ones, [first, end), on the same side: (T,) bool."""
+    before, after = times[:first], times[end:]
+    return torch.cat([before.flip(0).cummax(0).values.flip(0), times[first:end], after.cummax(0).values])
