@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,14 +35,20 @@ class MemoryScorer:
     A model alone is θ, history alone is log λ. All models have one form, episodic or semantic.
     """
 
-    models: tuple[TensorModel, ...]
+    trained: tuple[TensorModel, ...]  # the models as they were trained
     history: History | None
     weights: Mapping[str, tuple[float, ...]]  # slot -> (a_1, …, a_M), then b if there is a history
     cells: CellRates | None = None  # what is likely to hold at a time, of a scorer with history
     trained_times: tuple[int, int] | None = None  # first and last that the models were trained on; None: all
+    grow: Callable[[], tuple[TensorModel, ...]] | None = None  # returns the models with rows for later ids
+
+    @cached_property
+    def models(self) -> tuple[TensorModel, ...]:
+        """The models; rows for ids that came after training are solved when they are first read."""
+        return self.trained if self.grow is None else self.grow()
 
     def __str__(self) -> str:
-        parts = [describe_model(model) for model in self.models]
+        parts = [describe_model(model) for model in self.trained]
         return " + ".join(parts + ([] if self.history is None else ["history"]))
 
     @property
@@ -57,15 +64,15 @@ class MemoryScorer:
     @property
     def slots(self) -> str:
         """The slots that can be asked for."""
-        return self.models[0].slots if self.models else SLOTS
+        return self.trained[0].slots if self.trained else SLOTS
 
     def normalize(self, facts: Facts) -> Facts:
         """Return facts as the models tell them apart: semantic ones without their times."""
-        return self.models[0].normalize(facts) if self.models else facts
+        return self.trained[0].normalize(facts) if self.trained else facts
 
     def normalize_index(self, index: FactIndex) -> FactIndex:
         """Return the index of the same facts as the models tell them apart."""
-        return self.models[0].normalize_index(index) if self.models else index
+        return self.trained[0].normalize_index(index) if self.trained else index
 
     def score(self, facts: Facts) -> Tensor:
         """Return the score of each fact as an answer to the question for its object: (B,)."""

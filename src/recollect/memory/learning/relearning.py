@@ -94,7 +94,8 @@ class Relearning(Learning):
             found = super().result()
         else:
             models = tuple(run.result()[0] for run in self.finished)
-            found = replace(self.learned, scorer=replace(self.learned.scorer, models=models, trained_times=None))
+            scorer = replace(self.learned.scorer, trained=models, trained_times=None, grow=None)
+            found = replace(self.learned, scorer=scorer, models=None)
         return replace(found, about=self._about())
 
     def _about(self) -> Mapping[str, Any]:

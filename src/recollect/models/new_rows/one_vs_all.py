@@ -62,7 +62,7 @@ def fit_row(
         for (facts, asked), target in zip(own_slot, targets, strict=True):
             scores = single.score_against(facts, asked, candidates) + log_weight
             total = total + weight * cross_entropy(scores, target, reduction="sum")
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         return total
 
     with torch.enable_grad():
