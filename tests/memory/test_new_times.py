@@ -8,6 +8,7 @@ import torch
 from recollect import EpisodicGraph, Facts, Memory, Recipe, dataset, load
 from recollect.memory.answering.scorer import NEW_TIME
 from recollect.memory.journal.changes import Delta
+from recollect.memory.learning import relearning
 from recollect.memory.learning.growth import grow
 from recollect.memory.learning.learn import Learned, Learning
 from recollect.memory.learning.relearning import relearn
@@ -84,5 +85,7 @@ def test_a_saved_memory_knows_its_trained_times(grown, tmp_path):
     torch.testing.assert_close(scorer.score_against(facts, "o"), grown.scorer.score_against(facts, "o"))
 
 
-def test_all_times_are_trained_after_the_memory_is_learned_again(grown):
-    assert relearn(grown, epochs=1).scorer.trained_times is None
+def test_new_times_count_less_until_weights_are_fitted_again(grown, monkeypatch):
+    assert relearn(grown, epochs=1).scorer.trained_times == (0, 11)
+    monkeypatch.setattr(relearning, "ENOUGH", 20)
+    assert relearn(grown, grown.graph.split("train")[::2], epochs=1).scorer.trained_times is None

@@ -39,7 +39,7 @@ class MemoryScorer:
     history: History | None
     weights: Mapping[str, tuple[float, ...]]  # slot -> (a_1, …, a_M), then b if there is a history
     cells: CellRates | None = None  # what is likely to hold at a time, of a scorer with history
-    trained_times: tuple[int, int] | None = None  # first and last that the models were trained on; None: all
+    trained_times: tuple[int, int] | None = None  # first and last that the weights were fitted for; None: all
     grow: Callable[[], tuple[TensorModel, ...]] | None = None  # returns the models with rows for later ids
 
     @cached_property
@@ -94,7 +94,7 @@ class MemoryScorer:
         return total
 
     def _trust(self, facts: Facts, slot: str, candidates: Tensor | None) -> Tensor | float:
-        """Return the factor of the models' weights: NEW_TIME at times that they were not trained on, else 1.
+        """Return the factor of the models' weights: NEW_TIME at times that came after the weights were fitted, else 1.
 
         Its shape is (B, 1), or where times are asked for (1, N) or (B, N); a number if all times are trained.
         """

@@ -70,7 +70,7 @@ def _grow_learned(learned: Learned, grown: GrownGraph) -> Learned:
     if forecaster is not None and history is not None:
         forecaster = forecaster.with_history(history)
     times = None if grown_models is None else grown_models.times
-    if old.trained_times is not None:  # until the models are trained again
+    if old.trained_times is not None:  # until their weights are fitted again
         times = old.trained_times[0] + grown.earlier, old.trained_times[1] + grown.earlier
     solve = None if grown_models is None else grown_models.solved_models
     scorer = MemoryScorer(old.trained, history, old.weights, cells, times, solve)

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from recollect.graph.facts import KINDS, Facts
+from recollect.graph.facts import Facts
 from recollect.models.new_rows.background import Background
 from recollect.models.new_rows.likelihood import Design, Likelihood
 from recollect.models.new_rows.open_facts import OpenFacts
@@ -28,6 +28,7 @@ class Trained:
 
     def __init__(self, model: TensorModel, facts: Facts) -> None:
         self.model, self.facts = model, model.normalize(facts.true())
+        self._variances: dict[str, float] = {}
 
     def problem(
         self,
@@ -61,11 +62,11 @@ class Trained:
 
     def ridge(self, kind: str) -> float:
         """Return the weight of ‖x − prior‖² for rows of a kind."""
-        return (TIME_RIDGE if kind == "time" else RIDGE) / self._variance[kind]
+        return (TIME_RIDGE if kind == "time" else RIDGE) / self.variance(kind)
 
     def deviation(self, kind: str) -> float:
         """Return the standard deviation of the elements of a kind's rows."""
-        return math.sqrt(self._variance[kind])
+        return math.sqrt(self.variance(kind))
 
     @cached_property
     def index(self) -> OpenFacts:
@@ -98,12 +99,12 @@ class Trained:
     def entities(self) -> TrainedEntities:
         return TrainedEntities(self.model)
 
-    @cached_property
-    def _variance(self) -> dict[str, float]:
-        """The mean square of the elements of trained rows around the mean row, by kind."""
-        kinds = {KINDS[slot] for slot in self.model.slots}
-        joined = {kind: _joined(self.model, kind) for kind in kinds}
-        return {kind: max((rows - rows.mean(0)).square().mean().item(), 1e-12) for kind, rows in joined.items()}
+    def variance(self, kind: str) -> float:
+        """Return the mean square of the elements of a kind's rows around the mean row."""
+        if kind not in self._variances:
+            rows = _joined(self.model, kind)
+            self._variances[kind] = max((rows - rows.mean(0)).square().mean().item(), 1e-12)
+        return self._variances[kind]
 
 
 def _joined(model: TensorModel, kind: str) -> Tensor:
