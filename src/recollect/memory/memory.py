@@ -23,7 +23,7 @@ from recollect.memory.journal.moments import Moment
 from recollect.memory.learning.learn import Learned, Learning, ShowProgress, finish_runs, not_shown, run_training
 from recollect.memory.learning.relearning import relearn
 from recollect.memory.snapshot import Snapshot
-from recollect.memory.timeline import Timeline
+from recollect.memory.timeline import Check, Timeline
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
@@ -152,12 +152,14 @@ class Memory(Asking):
         The change of a memory that was loaded is on disk when this returns, in the journal that is a sibling of its
         folder, and visible to the next question, in this process and in all others that have the memory open. That of
         any other memory is kept in main memory; `save` it and `load` it for durable changes. A change with a `key` is
-        made once: given again, say by a client that did not hear of the first, it does nothing.
+        made once: given again, say by a client that did not hear of the first, it does nothing; with other facts, it is
+        an error.
         Columns: event, known_at, change, subject, predicate, object, from, to.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
-        return self._timeline.change(addition_of(facts, parts, options), file=_request(key))
+        request = None if key is None else _request(key, ("remember", facts, parts, options))
+        return self._timeline.change(addition_of(facts, parts, options), request=request)
 
     def forget(
         self,
@@ -174,6 +176,7 @@ class Memory(Asking):
         dates: str | None = None,
         inclusive_end: bool = False,
         preview: bool = False,
+        check: Check | None = None,
         key: str | None = None,
     ) -> pl.DataFrame:
         """Remove stored facts, all or none, and return what was removed; what is not stored is left alone.
@@ -181,12 +184,24 @@ class Memory(Asking):
         Facts are given as to `remember`. Parts that are left out match everything, and a time coarser than the grain
         means all of it: `forget(subject="Turkey", time="2014-12")`. `entity` removes an entity altogether, from facts,
         labels and embeddings, at every `known_at` too; `consolidate` then removes its label from the disk.
-        With `preview`, what would be removed is returned and stays. `key` is that of `remember`.
+        With `preview`, what would be removed is returned and stays; `check` is given it before it is removed, and all
+        of it stays if that raises an error. `key` is that of `remember`.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
         effect = removal_of(facts, entity, parts, options)
-        return self._timeline.preview(effect) if preview else self._timeline.change(effect, file=_request(key))
+        if preview:
+            return self._timeline.preview(effect)
+        request = None if key is None else _request(key, ("forget", facts, entity, parts, options))
+        return self._timeline.change(effect, request=request, check=check)
+
+    def undo(self, event: int) -> pl.DataFrame:
+        """Take back what was remembered or forgotten as one event, all of it or nothing, and return what changed.
+
+        The number of an event is in the table that `remember` and `forget` return, and in `changes`. Facts that were
+        changed again since then stay as they are now.
+        """
+        return self._timeline.undo(event)
 
     def consolidate(self, *, show: ShowProgress = not_shown) -> bool:
         """Train on all that is stored now, from the weights that there are, and replace the saved memory in one step.
@@ -222,9 +237,13 @@ class Memory(Asking):
         return f"Memory({scorer}; {graph.name}: {counts}, {graph.counts['train']:,} facts)"
 
 
-def _request(key: str | None) -> tuple[str, str] | None:
-    """Return a key as the journal records it: by its digest, since it may have a label in it."""
-    return None if key is None else ("request", hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest())
+def _request(key: str, content: tuple[Any, ...]) -> tuple[str, str]:
+    """Return a key and a content as the journal records them: by their digests, since there may be labels in them."""
+    return f"request {_digest(key)}", _digest(repr(content))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 load = Memory.load
