@@ -6,10 +6,10 @@ predicates and times, all trained entities are candidates (`one_vs_all.py`). The
 the trained entities that have facts of the same predicates in the same slots; of a predicate, the mean of all. That of
 a time is the mean of the row of the time before it and of the prior of that; so trained times count less and less.
 
-Rows depend on the trained tables and on the current facts only, never on the order in which these came. In a first pass
-entities and predicates are solved for with the priors of all other new ids, and the nearest trained times; then times,
-one after another, with these rows; then entities and predicates again, with the rows of all others. So a change of
-facts concerns the ids in them, those within two steps, and later times, and only these are solved again.
+Rows depend on the trained tables and on the current facts only, never on the order in which these came. Times are solved
+for first, one after another, by their facts of trained entities and predicates. In a first pass of entities and
+predicates all others have their priors, in a second one the rows of the first pass. So a change of facts concerns the
+ids in them, those within two steps, and later times, and only these are solved again.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class RowSolver:
         with one_thread():
             priors = {key: self._prior(model, current, key) for key in keys}
             set_rows_(model, priors, layout)
-            rows = self._first_pass(model, current, priors, first, known_first)
-            set_rows_(model, rows, layout)
             times = self._times(model, current, priors, second, known_second)
             set_rows_(model, times, layout)
+            rows = self._first_pass(model, current, priors, first, known_first)
+            set_rows_(model, rows, layout)
             final = self._second_pass(model, current, priors, rows, second, known_second)
             set_rows_(model, final, layout)
             kept = self._kept(forgotten, earlier, before, changed)
@@ -162,9 +162,12 @@ class RowSolver:
 
     def _solve(self, model: TensorModel, current: OpenFacts, key: RowKey, prior: Tensor, start: Tensor) -> Tensor:
         """Return the row of a key by the losses of its questions; its prior if it has none."""
-        facts, ridge = current.of(key), self.trained.ridge(key.kind)
+        facts = current.of(key)
+        if key.kind == "time":
+            facts = current.among_trained(facts)
         if not len(facts):
             return prior
+        ridge = self.trained.ridge(key.kind)
         if key.kind == "entity":
             problem = self.trained.problem(model, current, key, facts)
             return prior if problem is None else minimise(*problem, prior=prior, ridge=ridge, start=start)
