@@ -6,10 +6,10 @@ predicates and times, all trained entities are candidates (`one_vs_all.py`). The
 the trained entities that have facts of the same predicates in the same slots; of a predicate, the mean of all. That of
 a time is the mean of the row of the time before it and of the prior of that; so trained times count less and less.
 
-Rows depend on the trained tables and on the current facts only, never on the order in which these came. Times are solved
-for first, one after another, by their facts of trained entities and predicates. In a first pass of entities and
-predicates all others have their priors, in a second one the rows of the first pass. So a change of facts concerns the
-ids in them, those within two steps, and later times, and only these are solved again.
+Rows depend on the trained tables and on the current facts only, never on the order in which these came. Times come
+first, one after another, by their facts of trained entities and predicates. In a first pass of entities and predicates
+all others have their priors, in a second one the rows of the first pass. So a change of facts concerns the ids in them,
+those within two steps, and later times, and only these are solved again.
 """
 
 from __future__ import annotations
