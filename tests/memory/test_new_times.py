@@ -50,23 +50,18 @@ def expected(grown: Learned, facts: Facts, slot: str, factor: torch.Tensor) -> t
     return a * factor * theta.detach() + b * rate
 
 
-@pytest.mark.parametrize("slot", "spo")
-def test_the_model_counts_less_at_new_times(grown, slot):
+@pytest.mark.parametrize("slot", "so")
+def test_the_model_counts_less_for_entities_at_new_times(grown, slot):
     facts = Facts.of([(0, 0, 1, 3), (0, 0, 1, 11), (0, 0, 1, 12), (1, 0, 0, 13)])
     factor = torch.tensor([1.0, 1.0, NEW_TIME, NEW_TIME])[:, None]
     torch.testing.assert_close(grown.scorer.score_against(facts, slot), expected(grown, facts, slot, factor))
 
 
-def test_times_that_are_asked_for(grown):
-    facts = Facts.of([(0, 0, 1, 0), (1, 0, 2, 0)])
-    factor = torch.ones(14)
-    factor[12:] = NEW_TIME
-    whole = expected(grown, facts, "t", factor)
-    torch.testing.assert_close(grown.scorer.score_against(facts, "t"), whole)
-    some = torch.tensor([13, 2])
-    torch.testing.assert_close(grown.scorer.score_against(facts, "t", some), whole[:, some])
-    own = torch.tensor([[13, 2], [3, 12]])
-    torch.testing.assert_close(grown.scorer.score_against(facts, "t", own), whole.gather(1, own))
+@pytest.mark.parametrize("slot", "pt")
+def test_the_model_counts_in_full_for_predicates_and_times(grown, slot):
+    facts = Facts.of([(0, 0, 1, 3), (1, 0, 2, 13)])
+    whole = expected(grown, facts, slot, torch.ones(1))
+    torch.testing.assert_close(grown.scorer.score_against(facts, slot), whole)
 
 
 def test_trained_times_move_with_the_axis(learned, graph):
