@@ -236,12 +236,15 @@ def tables(
     limit: Annotated[str, typer.Option(help="Memory of the table in files, its cached pages included.")] = "6GiB",
     seconds: Annotated[float, typer.Option(min=0.1, help="Length of each run; its second half counts.")] = 60.0,
     folder: Annotated[Path | None, typer.Option(help="Folder of the files; by default that of the system.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a table in memory-mapped files under a memory limit, and a smaller one in memory, in turns.
 
-    Example: `python -m benchmarks tables --entities 100000 --small 10000 --limit 1GiB --seconds 2`
+    Example: `python -m benchmarks tables --quick`
     """
+    if quick:
+        entities, small, facts, seconds = 20_000, 2_000, 5_000, 0.5
     rows = []
     for row in measure_tables(
         entities=entities,
@@ -257,8 +260,11 @@ def tables(
         _say(", ".join(f"{name} {format_value(value)}" for name, value in row.items()))
     if as_json:
         _print_json(rows)
-    else:
-        print_rows([{name: format_value(value) for name, value in row.items()} for row in rows], as_json=False)
+        return
+    by_run = [
+        {"": name, **{f"{row['tables']}, {row['facts']}": format_value(row[name]) for row in rows}} for name in rows[0]
+    ]
+    print_rows(by_run, as_json=False)
 
 
 def _print_json(value: Any) -> None:
