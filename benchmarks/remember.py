@@ -113,7 +113,7 @@ def _batch(memory: Memory, count: int, subject: str) -> list[Row]:
     ]
 
 
-def _status(snapshot: Snapshot, fact: Mapping[str, str]) -> str:
+def _status(snapshot: Snapshot, fact: Mapping[str, Any]) -> str:
     """Return whether a fact is stored; labels may be unknown."""
     given = {name: label for name, label in fact.items() if name != "object"}
     try:
