@@ -23,7 +23,8 @@ from recollect.graph.facts import EpisodicGraph, Vocabulary
 from recollect.graph.runs import Runs, has_runs, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
-from recollect.io.formats import EXTRAS, FORMATS, GRAPH, RESTORE, RUNS, digest_of_file, extras_of
+from recollect.io.formats import FORMATS
+from recollect.io.label_tables import EXTRAS, GRAPH, RESTORE, RUNS, digest_of_file, extras_of
 
 __all__ = ["FORMATS", "GRAPH", "check_format", "is_export", "read_graph", "write_graph"]
 
@@ -41,6 +42,16 @@ def write_graph(
     """Export `graph` to `folder`, in one step; an existing export is replaced only with `overwrite`.
 
     The entries of `about`, such as where the graph came from, are added to `graph.json`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from recollect import dataset, read, write_graph
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> with TemporaryDirectory() as folder:
+        ...     write_graph(graph, Path(folder) / "world", "tsv")
+        ...     read(Path(folder) / "world").counts == graph.counts
+        True
     """
     check_process()
     folder = Path(folder)
@@ -166,8 +177,13 @@ def _metadata(graph: EpisodicGraph, format: str, folder: Path) -> dict[str, Any]
             "predicate": _unused(graph.predicates, facts.p),
         },
         "fingerprint": graph.fingerprint,
-        "files": {file.name: digest_of_file(file) for file in sorted(folder.iterdir())},
+        "files": {str(file.relative_to(folder).as_posix()): digest_of_file(file) for file in _files_of(folder)},
     }
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return all files of a folder and of those inside it, in order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:

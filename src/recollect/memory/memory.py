@@ -32,11 +32,21 @@ from recollect.training.run import TrainingRun
 class Memory(Asking):
     """A learned graph that answers who, what, whom and when.
 
-    >>> from recollect import Memory, Recipe, dataset
-    >>> graph = dataset("world", countries=4, years=1)
-    >>> memory = Memory.learn(graph, model="distmult", dim=4, recipe=Recipe(epochs=2))
-    >>> memory.recall(subject=graph.entities.labels[0], predicate="Visits", time="2000-05", top=3).columns
-    ['object', 'score', 'probability', 'status']
+    Examples:
+        >>> from recollect import Memory, dataset
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> memory = Memory.learn(graph, model="history")
+        >>> person, _, country, month = graph.table(graph.split("train")[:1]).row(0)
+        >>> memory.recall(subject=person, object=country, time=month, top=1).select("predicate", "status").rows()
+        [('Foreign minister of', 'stored')]
+        >>> memory.know(subject=person, as_of=month, top=1).columns
+        ['subject', 'predicate', 'object', 'score', 'probability', 'status']
+        >>> memory.remember(subject=person, predicate="Visits", object="Atlantis", time="2001-01").height
+        1
+        >>> memory.recall(subject=person, predicate="Visits", time="2001-01", top=1)["object"].to_list()
+        ['Atlantis']
+        >>> memory.forget(object="Atlantis").height
+        1
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class Memory(Asking):
         history: bool = True,
         seed: int = 0,
         device: str = "cpu",
+        tables: str | Path | None = None,
         progress: bool = False,
         callbacks: Iterable[Callback] = (),
     ) -> Memory:
@@ -84,13 +95,14 @@ class Memory(Asking):
         `model="auto"` is history alone for small graphs, and for larger ones history and a model, if that adds
         something. `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two
         seeds. The options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        `history=False` answers by the models alone. `progress` shows a bar on standard error; each callback receives
-        every `Step` and `Epoch` record.
+        `history=False` answers by the models alone. `tables` is a folder for embedding tables that do not fit in
+        memory: they are trained in memory-mapped files there, which vanish at the end. `progress` shows a bar on
+        standard error; each callback receives every `Step` and `Epoch` record.
         """
         learning = Learning(
             graph, model=model, recipe=recipe, history=history, seed=seed, device=device, dim=dim,
             predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static, reciprocal=reciprocal,
-            time_levels=time_levels, dtype=dtype,
+            time_levels=time_levels, dtype=dtype, tables=None if tables is None else Path(tables),
         )  # fmt: skip
         reason = learning.reason
         for run in learning.runs():
