@@ -5,7 +5,7 @@ Iterate it for training records, store and load a checkpoint at any of them, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,10 @@ class TrainingRun:
         check_process()
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
-        check_fits(config, graph.sizes, self.recipe)  # before any memory is allocated
+        self._check_fits(config)  # before any memory is allocated
         self.history: list[Epoch] = []
         generator = seeded(seed)
-        self.model = build_model(
-            config, graph.sizes, device=parse_device(device, config.torch_dtype), generator=generator
-        )
+        self.model = self._build_model(config, parse_device(device, config.torch_dtype), generator)
         if initial is not None:
             self.model.load_state_dict(initial.state_dict())
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
@@ -65,7 +63,18 @@ class TrainingRun:
         self.known = FactIndex(Facts.concat([train, valid]), graph.sizes)  # never the test split
         self.valid = valid if len(valid) else None
         validate = None if self.valid is None else self._validate
-        self.trainer = Trainer(self.model, train, self.recipe, generator=generator, validate=validate)
+        self.trainer = self._build_trainer(train, generator, validate)
+
+    def _check_fits(self, config: ModelConfig) -> None:
+        check_fits(config, self.graph.sizes, self.recipe)
+
+    def _build_model(self, config: ModelConfig, device: torch.device, generator: torch.Generator) -> TensorModel:
+        return build_model(config, self.graph.sizes, device=device, generator=generator)
+
+    def _build_trainer(
+        self, train: Facts, generator: torch.Generator, validate: Callable[[], float] | None
+    ) -> Trainer:
+        return Trainer(self.model, train, self.recipe, generator=generator, validate=validate)
 
     def __iter__(self) -> Iterator[Step | Epoch]:
         for record in self.trainer:

@@ -1,0 +1,102 @@
+"""The processes that train together: who they are, how they add and exchange tensors, and how many bytes each sends."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+TIMEOUT = timedelta(days=7)  # processes wait while one fits a history; one that dies closes its connections at once
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
+
+
+@dataclass
+class Processes:
+    """This process among all that train together. Every method but `is_first` is called by all of them in turn."""
+
+    rank: int
+    count: int
+    sent: Counter[str] = field(default_factory=Counter)  # bytes that this process sent, by purpose
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether this is the process that prints and writes."""
+        return self.rank == 0
+
+    def sum_(self, tensors: Sequence[Tensor], purposes: Sequence[str]) -> list[Tensor]:
+        """Return the sums of tensors of equal dtype over all processes, by one exchange.
+
+        A ring sends 2 (N − 1) / N of the bytes from every process; those of each tensor count for its purpose.
+        """
+        for tensor, purpose in zip(tensors, purposes, strict=True):
+            self._count(purpose, 2 * (self.count - 1) / self.count * tensor.nbytes)
+        bucket = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        if bucket.numel():
+            dist.all_reduce(bucket)
+        parts = bucket.split([tensor.numel() for tensor in tensors])
+        return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def exchange(self, parts: Sequence[Tensor], counts: Sequence[int], purpose: str) -> list[Tensor]:
+        """Send parts[j] (n_j, …) to process j; return what each process sent to this one: (counts[j], …)."""
+        row = parts[0].shape[1:]
+        sent, width = torch.cat([part.reshape(len(part), -1) for part in parts]), row.numel()
+        others = sum(len(part) for rank, part in enumerate(parts) if rank != self.rank)
+        self._count(purpose, others * width * sent.itemsize)
+        received = sent.new_empty(sum(counts), width)
+        dist.all_to_all_single(received, sent.contiguous(), list(counts), [len(part) for part in parts])
+        return [part.view(-1, *row) for part in received.split(list(counts))]
+
+    def send_to_first(self, tensor: Tensor, source: int, purpose: str) -> None:
+        """Send a tensor from process `source` to the first one, which receives it in place."""
+        if self.rank == source:
+            self._count(purpose, tensor.nbytes)
+            dist.send(tensor.contiguous(), 0)
+        elif self.is_first:
+            dist.recv(tensor, source)
+
+    def broadcast(self, value: Any) -> Any:
+        """Return a JSON-compatible value of the first process in all of them."""
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        length = torch.tensor([len(text)])
+        dist.broadcast(length, 0)
+        content = text if self.is_first else torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(content, 0)
+        return json.loads(bytes(content.tolist()))
+
+    def any(self, *flags: bool) -> list[bool]:
+        """Return, for each flag, whether it is set in any process."""
+        votes = torch.tensor(flags, dtype=torch.float32)
+        dist.all_reduce(votes)
+        return [bool(vote) for vote in votes]
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        dist.barrier()
+
+    def _count(self, purpose: str, size: float) -> None:
+        self.sent[purpose] += round(size)
+
+
+def is_launched() -> bool:
+    """Return whether torchrun, or anything that sets the same variables, started this process with others."""
+    return all(name in os.environ for name in VARIABLES)
+
+
+@contextmanager
+def joined_processes() -> Iterator[Processes]:
+    """Connect to the other processes that torchrun started, over gloo on CPUs and nccl where there are GPUs."""
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=TIMEOUT)
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
