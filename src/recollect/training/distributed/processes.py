@@ -41,18 +41,18 @@ class Processes:
             self._count(purpose, 2 * (self.count - 1) / self.count * tensor.nbytes)
         bucket = torch.cat([tensor.reshape(-1) for tensor in tensors])
         if bucket.numel():
-            dist.all_reduce(bucket)
+            self._add_up_(bucket)
         parts = bucket.split([tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     def exchange(self, parts: Sequence[Tensor], counts: Sequence[int], purpose: str) -> list[Tensor]:
         """Send parts[j] (n_j, …) to process j; return what each process sent to this one: (counts[j], …)."""
         row = parts[0].shape[1:]
-        sent, width = torch.cat([part.reshape(len(part), -1) for part in parts]), row.numel()
+        sent, width = torch.cat([part.flatten(1) for part in parts]), row.numel()
         others = sum(len(part) for rank, part in enumerate(parts) if rank != self.rank)
         self._count(purpose, others * width * sent.itemsize)
         received = sent.new_empty(sum(counts), width)
-        dist.all_to_all_single(received, sent.contiguous(), list(counts), [len(part) for part in parts])
+        self._trade_(received, sent, list(counts), [len(part) for part in parts])
         return [part.view(-1, *row) for part in received.split(list(counts))]
 
     def send_to_first(self, tensor: Tensor, source: int, purpose: str) -> None:
@@ -65,22 +65,29 @@ class Processes:
 
     def broadcast(self, value: Any) -> Any:
         """Return a JSON-compatible value of the first process in all of them."""
-        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        length = torch.tensor([len(text)])
-        dist.broadcast(length, 0)
-        content = text if self.is_first else torch.empty(int(length), dtype=torch.uint8)
-        dist.broadcast(content, 0)
-        return json.loads(bytes(content.tolist()))
+        text = torch.tensor(list(json.dumps(value if self.is_first else None).encode()))
+        (length,) = self.sum_([torch.tensor([len(text)]) * self.is_first], ["values"])
+        content = text if self.is_first else torch.zeros(int(length), dtype=torch.int64)
+        (total,) = self.sum_([content], ["values"])
+        return json.loads(bytes(total.tolist()))
 
     def any(self, *flags: bool) -> list[bool]:
         """Return, for each flag, whether it is set in any process."""
         votes = torch.tensor(flags, dtype=torch.float32)
-        dist.all_reduce(votes)
+        self._add_up_(votes)
         return [bool(vote) for vote in votes]
 
     def wait(self) -> None:
         """Wait until every process is here."""
         dist.barrier()
+
+    def _add_up_(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over all processes."""
+        dist.all_reduce(tensor)
+
+    def _trade_(self, received: Tensor, sent: Tensor, received_counts: list[int], sent_counts: list[int]) -> None:
+        """Send consecutive rows to each process, and receive such rows from each."""
+        dist.all_to_all_single(received, sent.contiguous(), received_counts, sent_counts)
 
     def _count(self, purpose: str, size: float) -> None:
         self.sent[purpose] += round(size)
