@@ -18,7 +18,7 @@ from paper.workspace import Workspace
 from recollect import RECIPES, EpisodicGraph, Facts, ModelConfig, Recipe, UserError, ends, starts
 from recollect.evaluation.metrics import precision_recall
 from recollect.graph.facts import distinct
-from recollect.memory.projection import project, scores_over_time
+from recollect.memory.answering.projection import project, scores_over_time
 
 MEMORIES = {
     "start-end": "starts − ends, as of then",

@@ -19,7 +19,7 @@ from recollect.evaluation.ranking import Scorer, rank
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.seeds import seeded
 from recollect.history.history import History
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.scorer import MemoryScorer
 from recollect.models.new_rows import RowSolver
 from recollect.models.tensor_model import TensorModel
 from recollect.training.recipe import RECIPES

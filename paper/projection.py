@@ -17,7 +17,7 @@ from recollect.evaluation.metrics import precision_recall, summarise
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.seeds import seeded
-from recollect.memory.projection import Projection, project
+from recollect.memory.answering.projection import Projection, project
 from recollect.models.parameters import initial_parameter
 from recollect.models.tensor_model import TensorModel
 from recollect.training.trainer import Trainer

@@ -17,10 +17,10 @@ from paper.stream_world import Stream
 from paper.workspace import Workspace
 from recollect import RECIPES, EpisodicGraph, Facts, Memory
 from recollect.io.atomic import write_text
-from recollect.memory.changes import ADDED, SCHEMA, Delta
-from recollect.memory.growth import grow
-from recollect.memory.learning import Learned, Learning, learn_history
-from recollect.memory.relearning import relearn
+from recollect.memory.journal.changes import ADDED, SCHEMA, Delta
+from recollect.memory.learning.growth import grow
+from recollect.memory.learning.learn import Learned, Learning, learn_history
+from recollect.memory.learning.relearning import relearn
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from hypothesis import settings
 from recollect import EpisodicGraph, Facts, Memory, dataset
 from recollect.cli.main import main
 from recollect.evaluation.calibration import UNCALIBRATED
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.scorer import MemoryScorer
 from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import MODELS, build_model

@@ -18,11 +18,11 @@ from recollect.history.cells import CellRates
 from recollect.history.edges import predicate_classes
 from recollect.history.history import History
 from recollect.history.state import kernel_shape, weights_shape
-from recollect.memory.changes import Delta
-from recollect.memory.forecasts import Forecaster
-from recollect.memory.knowledge import CELL
-from recollect.memory.learning import Learned
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.forecasts import Forecaster
+from recollect.memory.answering.knowledge import CELL
+from recollect.memory.answering.scorer import MemoryScorer
+from recollect.memory.journal.changes import Delta
+from recollect.memory.learning.learn import Learned
 from recollect.memory.snapshot import Snapshot
 from recollect.models.tensor_model import TensorModel
 

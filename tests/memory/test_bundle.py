@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 
 from recollect import Memory, Recipe, UserError, dataset, load
-from recollect.memory import bundle as bundle_module
-from recollect.memory.bundle import ABOUT, TABLES, WEIGHTS
+from recollect.memory.bundle import folder as bundle_module
+from recollect.memory.bundle.folder import ABOUT, TABLES, WEIGHTS
 
 
 @pytest.fixture(scope="module")

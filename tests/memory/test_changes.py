@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory.changes import ADDED, FOREVER, SCHEMA, Delta, compose, last_bins, sweep
+from recollect.memory.journal.changes import ADDED, FOREVER, SCHEMA, Delta, compose, last_bins, sweep
 
 HORIZON = 12  # times that the oracle lists; an interval without an end covers all of them
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recollect import EpisodicGraph, Facts, TimeAxis, UserError, Vocabulary, read
 from recollect.graph.runs import Runs, RunSplits, merge_runs
-from recollect.memory.changes import Delta
+from recollect.memory.journal.changes import Delta
 from recollect.memory.journal.effects import addition, erasure, matching, removal
 from recollect.memory.journal.inputs import ASKED, FactParts, asked_fact, asked_facts
 

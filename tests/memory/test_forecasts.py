@@ -11,7 +11,7 @@ import torch
 from recollect import Memory, Recipe, UserError, load, read, split_by_time
 from recollect.evaluation.forecasting import SingleStep
 from recollect.graph.fact_index import FactIndex
-from recollect.memory.forecasts import far_steps
+from recollect.memory.answering.forecasts import far_steps
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from polars.testing import assert_frame_equal
 
 from recollect import Memory
 from recollect.graph.runs import Runs, stored
-from recollect.memory.changes import Delta, compose
-from recollect.memory.growth import grow
+from recollect.memory.journal.changes import Delta, compose
+from recollect.memory.learning.growth import grow
 from recollect.memory.snapshot import Snapshot
 from recollect.models.zoo import MODELS
 from tests.conftest import model_config, random_model

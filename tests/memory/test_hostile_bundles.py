@@ -15,8 +15,8 @@ import safetensors.torch
 import torch
 
 from recollect import EpisodicGraph, Facts, Memory, Recipe, TimeAxis, UserError, Vocabulary, dataset, load
-from recollect.memory import bundle
-from recollect.memory.bundle import (
+from recollect.memory.bundle import folder as bundle
+from recollect.memory.bundle.folder import (
     ABOUT,
     ENTITIES,
     FACTS,

@@ -13,7 +13,7 @@ import torch
 import recollect
 from recollect import Memory, UserError, load, read, split_randomly
 from recollect.graph.runs import Runs, RunSplits, has_runs, stored
-from recollect.memory.bundle import FACTS
+from recollect.memory.bundle.folder import FACTS
 from tests.memory.test_hostile_bundles import refused, sign
 
 LENGTHS = (400, 1500, 2900, 700, 1100)  # days in office

@@ -16,8 +16,8 @@ from recollect.engine import parallel
 from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES
-from recollect.memory import answers as answers_module
-from recollect.memory.progress import ProgressBar
+from recollect.memory.answering import answers as answers_module
+from recollect.memory.learning.progress import ProgressBar
 from recollect.training.trainer import Epoch, Step
 
 SLOTS = "spot"

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from recollect import EpisodicGraph, Facts, Memory, Recipe, dataset, load
-from recollect.memory.changes import Delta
-from recollect.memory.growth import grow
-from recollect.memory.learning import Learned, Learning
-from recollect.memory.relearning import relearn
-from recollect.memory.scorer import NEW_TIME
+from recollect.memory.answering.scorer import NEW_TIME
+from recollect.memory.journal.changes import Delta
+from recollect.memory.learning.growth import grow
+from recollect.memory.learning.learn import Learned, Learning
+from recollect.memory.learning.relearning import relearn
 
 RECIPE = Recipe(learning_rate=0.02, epochs=1, batch_size=256)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recollect import Memory, UserError, read
 from recollect.graph.times import TimeAxis, time_bin
-from recollect.memory.periods import TIMES, Period, is_period, parse_period
+from recollect.memory.answering.periods import TIMES, Period, is_period, parse_period
 
 TENURES = [
     ("Ann", "leads", "Arland", "1949-03-01", "1950-02-10"),

@@ -13,9 +13,9 @@ from recollect import EpisodicGraph, Facts, ModelConfig, UserError, Vocabulary
 from recollect.engine import parallel
 from recollect.graph.episodes import ends, starts
 from recollect.graph.times import TimeAxis
-from recollect.memory import answers, projection
-from recollect.memory.answers import best_triples
-from recollect.memory.projection import Projection, project, sample_state, scores_over_time, solve_times
+from recollect.memory.answering import answers, projection
+from recollect.memory.answering.answers import best_triples
+from recollect.memory.answering.projection import Projection, project, sample_state, scores_over_time, solve_times
 from recollect.models.semantic import semantic_model
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import MODELS, Rescal, build_model

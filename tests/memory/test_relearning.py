@@ -8,11 +8,11 @@ import torch
 from recollect import EpisodicGraph, Memory, Recipe, dataset, load
 from recollect.evaluation.metrics import evaluate
 from recollect.graph.fact_index import FactIndex
-from recollect.memory import relearning
-from recollect.memory.changes import Delta
-from recollect.memory.growth import grow
-from recollect.memory.learning import Learned, Learning
-from recollect.memory.relearning import Relearning, relearn
+from recollect.memory.journal.changes import Delta
+from recollect.memory.learning import relearning
+from recollect.memory.learning.growth import grow
+from recollect.memory.learning.learn import Learned, Learning
+from recollect.memory.learning.relearning import Relearning, relearn
 
 RECIPE = Recipe(learning_rate=0.02, epochs=3, validate_every=1, batch_size=256)
 

@@ -9,7 +9,7 @@ import torch
 from recollect import Memory, Recipe, UserError, load, read
 from recollect.evaluation.calibration import predicted_logits
 from recollect.graph.facts import SLOT_NAMES
-from recollect.memory.scorer import fit_weights, score_parts
+from recollect.memory.answering.scorer import fit_weights, score_parts
 
 RECIPE = Recipe(learning_rate=0.02, epochs=10, validate_every=5, batch_size=256)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from conftest import SMALL
 from recollect import Facts, Memory, Recipe, UserError, load
 from recollect.graph.fact_index import FactIndex
-from recollect.memory.scorer import Scored, fit_weights
+from recollect.memory.answering.scorer import Scored, fit_weights
 from recollect.training.auto import SEED_STEP
 
 RECIPE = Recipe(learning_rate=0.02, epochs=4, validate_every=2, batch_size=256)
@@ -89,9 +89,9 @@ def test_a_sum_of_unknown_models_is_refused(small_world, model, message):
 
 
 def test_bundles_of_sums_that_do_not_fit_are_refused(summed, tmp_path):
-    from recollect.memory.bundle import write_bundle
-    from recollect.memory.learning import Learned
-    from recollect.memory.saved import to_bundle
+    from recollect.memory.bundle.content import to_bundle
+    from recollect.memory.bundle.folder import write_bundle
+    from recollect.memory.learning.learn import Learned
 
     bundle = to_bundle(Learned(summed.scorer, summed.graph, summed.calibration, summed.about))
     weights = dict(bundle.tensors["weights-2"])

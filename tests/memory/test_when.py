@@ -9,7 +9,7 @@ import torch
 from recollect import Memory, UserError, load, read
 from recollect.evaluation.intervals import interval_metrics
 from recollect.graph.facts import EpisodicGraph
-from recollect.memory.intervals import from_dict, interval_runs
+from recollect.memory.answering.intervals import from_dict, interval_runs
 
 
 def terms(seed: int, count: int) -> list[tuple[str, str, str, int]]:

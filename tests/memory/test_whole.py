@@ -14,9 +14,9 @@ from recollect import Memory, Recipe, TrainingRun, dataset, load, read
 from recollect.evaluation.calibration import Sample, fit_platt
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
-from recollect.memory import learning as learning_module
-from recollect.memory.folds import held_out_folds
-from recollect.memory.learning import Learning
+from recollect.memory.learning import learn as learning_module
+from recollect.memory.learning.folds import held_out_folds
+from recollect.memory.learning.learn import Learning
 from recollect.training import auto
 
 RECIPE = Recipe(learning_rate=0.02, epochs=6, validate_every=2, batch_size=256)

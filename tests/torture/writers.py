@@ -20,7 +20,7 @@ import torch
 from recollect import Memory, ModelConfig, dataset, load, read, write_graph
 from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.graph.seeds import seeded
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.scorer import MemoryScorer
 from recollect.models.zoo import build_model
 
 

@@ -184,8 +184,8 @@ def _reasons(why: list[dict[str, Any]] | None) -> str:
 
 def say_period_end(memory: Memory, as_of: str | None) -> None:
     """Print, on standard error, the time that stands for a period: its last."""
-    from recollect.memory.periods import is_period, parse_period
-    from recollect.memory.questions import steps_ahead
+    from recollect.memory.answering.periods import is_period, parse_period
+    from recollect.memory.answering.questions import steps_ahead
 
     times = memory.graph.times
     if "t" in memory.scorer.slots and is_period(times, as_of):

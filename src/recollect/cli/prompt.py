@@ -141,8 +141,8 @@ class Conversation:
 
     def _set_time(self, text: str) -> None:
         """Set the time of questions without one; "" resets it to the last time."""
-        from recollect.memory.periods import parse_period
-        from recollect.memory.questions import steps_ahead
+        from recollect.memory.answering.periods import parse_period
+        from recollect.memory.answering.questions import steps_ahead
 
         if text:
             parse_period(self.memory.graph.times, text, ahead=steps_ahead(self.memory.graph))

@@ -125,7 +125,7 @@ def check_place(out: Path) -> None:
 def check_memory_place(out: Path, *, replace: bool) -> None:
     """Raise UserError, before any work, if no memory can be saved at `out`; an earlier one needs `replace`."""
     from recollect.io.atomic import existing_folder
-    from recollect.memory.bundle import ABOUT
+    from recollect.memory.bundle.folder import ABOUT
 
     check_place(out)
     existing = existing_folder(out)

@@ -34,7 +34,7 @@ def describe_memory(memory: Memory, folder: Path) -> dict[str, Any]:
     """Return what `show --json` prints of a memory that is saved at `folder`."""
     from recollect.graph.facts import SLOT_NAMES
     from recollect.io.atomic import existing_folder
-    from recollect.memory.bundle import ABOUT
+    from recollect.memory.bundle.folder import ABOUT
 
     existing = existing_folder(folder)
     graph, training = memory.graph, memory.about.get("training")

@@ -23,7 +23,7 @@ from recollect.errors import UserError
 
 if TYPE_CHECKING:
     from recollect.graph.facts import EpisodicGraph
-    from recollect.memory.learning import Learning
+    from recollect.memory.learning.learn import Learning
     from recollect.memory.memory import Memory
     from recollect.models.config import ModelConfig
     from recollect.training.recipe import Recipe
@@ -64,7 +64,7 @@ def train(
     Next: recollect ask events.memory
     """
     from recollect.io.atomic import locked
-    from recollect.memory.learning import Learning
+    from recollect.memory.learning.learn import Learning
     from recollect.memory.memory import Memory
 
     keep_freed_memory()
@@ -263,7 +263,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 def show_progress(run: TrainingRun) -> Iterator[Step | Epoch]:
     """Yield the records of a run; show a bar on standard error, or one line per validation if it is no terminal."""
-    from recollect.memory.progress import ProgressBar
+    from recollect.memory.learning.progress import ProgressBar
     from recollect.training.trainer import Epoch
 
     shown = console(stderr=True)

@@ -14,10 +14,10 @@ from recollect.evaluation.intervals import IntervalPredictor
 from recollect.evaluation.metrics import Evaluation
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph
-from recollect.memory.forecasts import Forecaster
+from recollect.memory.answering.forecasts import Forecaster
+from recollect.memory.answering.questions import Table, Time
+from recollect.memory.answering.scorer import MemoryScorer, only_model
 from recollect.memory.journal.moments import Moment
-from recollect.memory.questions import Table, Time
-from recollect.memory.scorer import MemoryScorer, only_model
 from recollect.memory.snapshot import Snapshot
 from recollect.models.tensor_model import TensorModel
 

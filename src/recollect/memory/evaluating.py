@@ -15,9 +15,9 @@ from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.run_index import RunIndex
 from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
-from recollect.memory.forecasts import Forecaster
-from recollect.memory.intervals import evaluate_intervals
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.forecasts import Forecaster
+from recollect.memory.answering.intervals import evaluate_intervals
+from recollect.memory.answering.scorer import MemoryScorer
 
 
 def evaluate_memory(

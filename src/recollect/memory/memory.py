@@ -13,15 +13,15 @@ from recollect.evaluation.calibration import Calibration
 from recollect.evaluation.intervals import IntervalPredictor
 from recollect.graph.facts import EpisodicGraph
 from recollect.io.tables.reading import Source
+from recollect.memory.answering.forecasts import Forecaster
+from recollect.memory.answering.questions import Time
+from recollect.memory.answering.scorer import MemoryScorer
 from recollect.memory.asking import Asking
-from recollect.memory.forecasts import Forecaster
 from recollect.memory.journal.effects import addition_of, fresh_facts, removal_of
 from recollect.memory.journal.inputs import FactParts
 from recollect.memory.journal.moments import Moment
-from recollect.memory.learning import Learned, Learning, ShowProgress, finish_runs, not_shown, run_training
-from recollect.memory.questions import Time
-from recollect.memory.relearning import relearn
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.learning.learn import Learned, Learning, ShowProgress, finish_runs, not_shown, run_training
+from recollect.memory.learning.relearning import relearn
 from recollect.memory.snapshot import Snapshot
 from recollect.memory.timeline import Timeline
 from recollect.training.callbacks import Callback

@@ -25,7 +25,7 @@ from recollect.graph.facts import SLOT_NAMES, SLOTS, Facts, parse_slot
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import Runs, split_runs, stored, stored_in
 from recollect.history.history import History
-from recollect.memory.answers import (
+from recollect.memory.answering.answers import (
     NO_ANSWERS,
     Answers,
     answer_table,
@@ -33,18 +33,21 @@ from recollect.memory.answers import (
     check_include,
     own_answers,
 )
-from recollect.memory.changes import Delta
-from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast, memory_reliability
-from recollect.memory.explanations import explanations, model_shares, with_explanations
-from recollect.memory.forecast_table import forecast_table
-from recollect.memory.forecasts import Forecaster
-from recollect.memory.future import cannot_forecast, forecaster_at
-from recollect.memory.growth import trace_growth
-from recollect.memory.intervals import INSTANTS, when_table
-from recollect.memory.knowledge import Knowledge
-from recollect.memory.learning import Learned
-from recollect.memory.periods import Period, PeriodQuestions, is_period, parse_period, question_groups, take_periods
-from recollect.memory.questions import (
+from recollect.memory.answering.explanations import explanations, model_shares, with_explanations
+from recollect.memory.answering.forecast_table import forecast_table
+from recollect.memory.answering.forecasts import Forecaster
+from recollect.memory.answering.future import cannot_forecast, forecaster_at
+from recollect.memory.answering.intervals import INSTANTS, when_table
+from recollect.memory.answering.knowledge import Knowledge
+from recollect.memory.answering.periods import (
+    Period,
+    PeriodQuestions,
+    is_period,
+    parse_period,
+    question_groups,
+    take_periods,
+)
+from recollect.memory.answering.questions import (
     Table,
     Time,
     check_slots,
@@ -54,7 +57,11 @@ from recollect.memory.questions import (
     slot_of_label,
     steps_ahead,
 )
-from recollect.memory.scorer import MemoryScorer, only_model
+from recollect.memory.answering.scorer import MemoryScorer, only_model
+from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast, memory_reliability
+from recollect.memory.journal.changes import Delta
+from recollect.memory.learning.growth import trace_growth
+from recollect.memory.learning.learn import Learned
 
 _Group = tuple[Tensor, Scorer | None, Calibration, History | Forecaster | None]
 

@@ -19,15 +19,15 @@ import polars as pl
 from recollect.engine import one_thread
 from recollect.errors import UserError, check_process
 from recollect.io.atomic import existing_folder, folder_identity, locked
-from recollect.memory.bundle import malformed_refused, read_bundle, write_bundle
-from recollect.memory.changes import Delta, without
-from recollect.memory.growth import grow
+from recollect.memory.bundle.content import JOURNAL, read_learned, to_bundle
+from recollect.memory.bundle.folder import malformed_refused, read_bundle, write_bundle
+from recollect.memory.journal.changes import Delta, without
 from recollect.memory.journal.database import Journal, journal_path
 from recollect.memory.journal.effects import Effect
 from recollect.memory.journal.events import Events, Transaction
 from recollect.memory.journal.moments import Moment, change_rows, change_table, parse_moment
-from recollect.memory.learning import Learned
-from recollect.memory.saved import JOURNAL, read_learned, to_bundle
+from recollect.memory.learning.growth import grow
+from recollect.memory.learning.learn import Learned
 from recollect.memory.snapshot import Snapshot
 
 MOMENTS = 4  # states of earlier moments that are kept

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from recollect.errors import UserError
-from recollect.memory.bundle import read_bundle
+from recollect.memory.bundle.folder import read_bundle
 from recollect.memory.memory import Memory
 from recollect.serve.guard import LOOPBACK, Access
 from recollect.serve.rest import create_app

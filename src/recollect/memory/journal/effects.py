@@ -18,7 +18,7 @@ from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode
 from recollect.graph.runs import Runs, has_runs, stored
 from recollect.io.tables.reading import Source
-from recollect.memory.changes import (
+from recollect.memory.journal.changes import (
     ADDED,
     FOREVER,
     REMOVED,
@@ -30,7 +30,7 @@ from recollect.memory.changes import (
     sweep,
 )
 from recollect.memory.journal.inputs import Bins, FactParts, asked_fact, asked_facts
-from recollect.memory.learning import Learned
+from recollect.memory.learning.learn import Learned
 
 Ints = NDArray[np.int64]
 Effect = Callable[[EpisodicGraph], Delta]

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from recollect.errors import UserError
-from recollect.memory.changes import SCHEMA, Delta, net
+from recollect.memory.journal.changes import SCHEMA, Delta, net
 from recollect.memory.journal.files import explained
 
 APPLICATION, VERSION = 0x52434C4A, 1  # of the file: a journal of recollect, and the version of its tables

@@ -17,9 +17,9 @@ from recollect.graph.times import MAX_TIMES, TimeAxis, time_bin
 from recollect.io.table import first_true
 from recollect.io.tables.reading import Source, read_changes
 from recollect.io.times.dates import OPEN
-from recollect.memory.changes import TRIPLE
-from recollect.memory.periods import RANGE, bin_of, is_period
-from recollect.memory.questions import Time
+from recollect.memory.answering.periods import RANGE, bin_of, is_period
+from recollect.memory.answering.questions import Time
+from recollect.memory.journal.changes import TRIPLE
 
 ASKED = pl.Schema({**dict.fromkeys(TRIPLE, pl.String), "first": pl.Int64, "last": pl.Int64})
 FEW_TIMES = 1000  # steps by which one change may extend any axis; a longer axis may double

@@ -8,7 +8,7 @@ import polars as pl
 
 from recollect.errors import UserError
 from recollect.graph.times import TimeAxis
-from recollect.memory.changes import SCHEMA, TRIPLE, Delta
+from recollect.memory.journal.changes import SCHEMA, TRIPLE, Delta
 
 Moment = str | date  # a datetime, also as ISO 8601; without a zone in UTC. A date is its end, as a `since` its start
 

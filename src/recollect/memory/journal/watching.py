@@ -15,7 +15,7 @@ from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph
 from recollect.io.formats import digest_of_file
 from recollect.io.tables.files import SUFFIXES
-from recollect.memory.changes import Delta
+from recollect.memory.journal.changes import Delta
 from recollect.memory.journal.effects import addition
 from recollect.memory.journal.inputs import asked_facts
 from recollect.memory.timeline import Timeline

@@ -15,11 +15,11 @@ from recollect.graph.facts import EpisodicGraph
 from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
-from recollect.memory.bundle import Bundle
-from recollect.memory.forecasts import FORECASTS, Forecaster
-from recollect.memory.intervals import INTERVALS, from_dict, to_dict
-from recollect.memory.learning import Learned
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.forecasts import FORECASTS, Forecaster
+from recollect.memory.answering.intervals import INTERVALS, from_dict, to_dict
+from recollect.memory.answering.scorer import MemoryScorer
+from recollect.memory.bundle.folder import Bundle
+from recollect.memory.learning.learn import Learned
 from recollect.models.config import ModelConfig
 from recollect.models.parameters import parameter_shapes
 from recollect.models.tensor_model import TensorModel

@@ -19,13 +19,13 @@ from recollect.graph.facts import EpisodicGraph
 from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
-from recollect.memory.fitting import Fold, HeldOut, calibration_of, fit_fold, fit_without_history
-from recollect.memory.folds import has_validation, held_out_folds
-from recollect.memory.forecasts import Forecaster, fit_forecaster
-from recollect.memory.intervals import fit_predictor
-from recollect.memory.model_growth import TrainedModels
-from recollect.memory.progress import ProgressBar
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.forecasts import Forecaster, fit_forecaster
+from recollect.memory.answering.intervals import fit_predictor
+from recollect.memory.answering.scorer import MemoryScorer
+from recollect.memory.learning.fitting import Fold, HeldOut, calibration_of, fit_fold, fit_without_history
+from recollect.memory.learning.folds import has_validation, held_out_folds
+from recollect.memory.learning.model_growth import TrainedModels
+from recollect.memory.learning.progress import ProgressBar
 from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
 from recollect.training.auto import HISTORY, SEED_STEP, resolve_configs

@@ -6,8 +6,8 @@ import warnings
 
 from recollect.errors import DataWarning, UserError
 from recollect.graph.facts import EpisodicGraph
-from recollect.memory.forecasts import Forecaster
-from recollect.memory.questions import holds_on
+from recollect.memory.answering.forecasts import Forecaster
+from recollect.memory.answering.questions import holds_on
 
 
 def forecaster_at(forecaster: Forecaster | None, graph: EpisodicGraph, time: int, include: str) -> Forecaster | None:

@@ -19,10 +19,10 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.runs import has_runs
 from recollect.graph.seeds import seeded
-from recollect.memory.changes import REMOVED, SCHEMA, Delta
-from recollect.memory.folds import MOST
-from recollect.memory.growth import grow
-from recollect.memory.learning import Learned, Learning, ShowProgress, not_shown
+from recollect.memory.journal.changes import REMOVED, SCHEMA, Delta
+from recollect.memory.learning.folds import MOST
+from recollect.memory.learning.growth import grow
+from recollect.memory.learning.learn import Learned, Learning, ShowProgress, not_shown
 from recollect.training.auto import HISTORY, SEED_STEP
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun

@@ -18,9 +18,9 @@ from recollect.graph.runs import Runs, maximal_runs
 from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.history.edges import Floats
-from recollect.memory.answers import NO_ANSWERS, Answers, best_triples
-from recollect.memory.projection import Progress, SemanticStates
-from recollect.memory.scorer import MemoryScorer, only_model
+from recollect.memory.answering.answers import NO_ANSWERS, Answers, best_triples
+from recollect.memory.answering.projection import Progress, SemanticStates
+from recollect.memory.answering.scorer import MemoryScorer, only_model
 from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 

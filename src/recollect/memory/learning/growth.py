@@ -22,10 +22,10 @@ from recollect.graph.facts import EpisodicGraph
 from recollect.graph.growing import GrownGraph, Run, grow_graph
 from recollect.graph.runs import stored
 from recollect.history.history import History
-from recollect.memory.changes import ADDED, REMOVED, Delta
-from recollect.memory.learning import Learned
-from recollect.memory.model_growth import grow_models
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.scorer import MemoryScorer
+from recollect.memory.journal.changes import ADDED, REMOVED, Delta
+from recollect.memory.learning.learn import Learned
+from recollect.memory.learning.model_growth import grow_models
 
 
 @dataclass(frozen=True, eq=False)

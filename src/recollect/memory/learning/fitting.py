@@ -24,8 +24,8 @@ from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts
 from recollect.graph.run_index import index_of
 from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
-from recollect.memory.knowledge import CELL, sample_times
-from recollect.memory.scorer import MemoryScorer, Scored, fit_weights, reciprocal_gain, score_parts
+from recollect.memory.answering.knowledge import CELL, sample_times
+from recollect.memory.answering.scorer import MemoryScorer, Scored, fit_weights, reciprocal_gain, score_parts
 from recollect.models.tensor_model import TensorModel
 
 FIT_FACTS = {"s": 2048, "p": 2048, "o": 2048, "t": 512}  # at most: scoring all times costs a model most

@@ -8,8 +8,8 @@ import polars as pl
 
 from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph
-from recollect.memory.explanations import WHY, reasons
-from recollect.memory.forecasts import Forecaster
+from recollect.memory.answering.explanations import WHY, reasons
+from recollect.memory.answering.forecasts import Forecaster
 
 
 def forecast_table(

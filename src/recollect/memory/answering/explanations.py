@@ -12,9 +12,9 @@ from recollect.errors import UserError
 from recollect.graph.facts import SLOT_NAMES, EpisodicGraph
 from recollect.history.evidence import Evidence
 from recollect.history.history import History
-from recollect.memory.answers import Answers
-from recollect.memory.forecasts import Forecaster
-from recollect.memory.scorer import UNFITTED, MemoryScorer
+from recollect.memory.answering.answers import Answers
+from recollect.memory.answering.forecasts import Forecaster
+from recollect.memory.answering.scorer import UNFITTED, MemoryScorer
 
 WHY = pl.List(pl.Struct({**dict.fromkeys(SLOT_NAMES.values(), pl.String), "share": pl.Float64}))
 Reasons = list[dict[str, Any]]

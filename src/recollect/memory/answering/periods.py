@@ -22,10 +22,10 @@ from recollect.evaluation.calibration import Calibration
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 from recollect.graph.times import TimeAxis, coarser_grain, moment, time_bin
-from recollect.memory.answers import Answers, check_scores
-from recollect.memory.knowledge import Knowledge
-from recollect.memory.questions import Table, Time
-from recollect.memory.scorer import MemoryScorer
+from recollect.memory.answering.answers import Answers, check_scores
+from recollect.memory.answering.knowledge import Knowledge
+from recollect.memory.answering.questions import Table, Time
+from recollect.memory.answering.scorer import MemoryScorer
 
 RANGE = ".."  # between the first and the last time of a range
 TIMES = 16  # times of a period at which predicted answers are scored

@@ -1,0 +1,1 @@
+"""Answers: scores of candidates, stored facts first, knowledge at a time, periods, intervals, forecasts."""

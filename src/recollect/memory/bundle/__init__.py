@@ -1,0 +1,1 @@
+"""The bundle: a memory as a folder of files."""
