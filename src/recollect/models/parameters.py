@@ -106,16 +106,16 @@ def initial_parameter(
     return nn.Parameter(weight.to(device))
 
 
-def initial_rows(
-    shape: tuple[int, ...], dtype: torch.dtype, rows: Tensor, generator: torch.Generator | None
-) -> Tensor:
+def initial_rows(shape: tuple[int, ...], dtype: torch.dtype, rows: Tensor, generator: torch.Generator | None) -> Tensor:
     """Return some rows, sorted, of what `initial_parameter` draws, (R, …): the whole table is never in memory."""
     width = math.prod(shape[1:])
     bound = math.sqrt(3) * math.sqrt(2 / (shape[0] + width))  # rounded as in torch.nn.init.xavier_uniform_
     found = torch.empty(len(rows), width, dtype=dtype)
     block = max(1, BLOCK_ELEMENTS // width)
     for start in range(0, shape[0], block):
-        drawn = torch.empty(min(block, shape[0] - start), width, dtype=dtype).uniform_(-bound, bound, generator=generator)
+        drawn = torch.empty(min(block, shape[0] - start), width, dtype=dtype).uniform_(
+            -bound, bound, generator=generator
+        )
         first, last = torch.searchsorted(rows, torch.tensor([start, start + block])).tolist()
         found[first:last] = drawn[rows[first:last] - start]
     return found.view(len(rows), *shape[1:])

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch import Tensor
 
 from recollect.engine import max_query_elements
 from recollect.errors import UserError, check_process
@@ -71,9 +72,7 @@ class TrainingRun:
     def _build_model(self, config: ModelConfig, device: torch.device, generator: torch.Generator) -> TensorModel:
         return build_model(config, self.graph.sizes, device=device, generator=generator)
 
-    def _build_trainer(
-        self, train: Facts, generator: torch.Generator, validate: Callable[[], float] | None
-    ) -> Trainer:
+    def _build_trainer(self, train: Facts, generator: torch.Generator, validate: Callable[[], float] | None) -> Trainer:
         return Trainer(self.model, train, self.recipe, generator=generator, validate=validate)
 
     def __iter__(self) -> Iterator[Step | Epoch]:
@@ -84,13 +83,17 @@ class TrainingRun:
 
     def save_checkpoint(self, path: Path) -> None:
         """Write everything that the rest of the run depends on to one file, atomically."""
-        tensors, plain = self.trainer.state()
+        tensors, training = self.trainer.state()
+        write_checkpoint(path, tensors, self._description(training))
+
+    def _description(self, training: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a checkpoint says besides its tensors."""
         history = [asdict(record) for record in self.history]
-        write_checkpoint(path, tensors, {"settings": self._settings(), "training": plain, "history": history})
+        return {"settings": self._settings(), "training": dict(training), "history": history}
 
     def load_checkpoint_(self, path: Path) -> None:
         """Continue from a checkpoint of a run with the same settings; only the number of epochs may differ."""
-        tensors, plain = read_checkpoint(path)
+        tensors, plain = self._read_checkpoint(path)
         try:
             self._check_settings(path, plain["settings"])
             history = [Epoch(**record) for record in plain["history"]]
@@ -98,6 +101,9 @@ class TrainingRun:
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise UserError(f"{path}: not a checkpoint that this version can continue; start anew (--force)") from error
         self.history = history
+
+    def _read_checkpoint(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return read_checkpoint(path)
 
     def _check_settings(self, path: Path, stored: Mapping[str, Any]) -> None:
         """Raise UserError unless the stored settings are this run's; options that are new since have their default."""
@@ -147,14 +153,19 @@ def training_bytes(config: ModelConfig, sizes: Mapping[str, int]) -> int:
     return WEIGHT_COPIES * parameter_count(config, sizes) * config.torch_dtype.itemsize
 
 
-def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> None:
-    """Raise UserError if the model and its batches do not fit in the free memory."""
+def check_fits(
+    config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe, *, weights: int | None = None, processes: int = 1
+) -> None:
+    """Raise UserError if the model and its batches do not fit in the free memory that some processes share.
+
+    `weights` are the bytes of the weights and their copies in a process, by default those of the whole model.
+    """
     objective = recipe.objective()
-    weights = training_bytes(config, sizes)
+    weights = training_bytes(config, sizes) if weights is None else weights
     columns = sum(1 + count for count in objective.negatives.values())  # scores per fact
     elements = batch_elements(config, sizes, recipe.batch_size, objective.slots) + recipe.batch_size * columns
     batch = BATCH_COPIES * elements * config.torch_dtype.itemsize
-    free = psutil.virtual_memory().available
+    free = psutil.virtual_memory().available // processes
     if weights + batch > free:
         name, count = parse_model(config.model).__name__, parameter_count(config, sizes)
         raise UserError(

@@ -35,6 +35,7 @@ RECIPES = {
     "one-vs-all, predicates": replace(ONE_VS_ALL, predict={"s": 1.0, "p": 0.5, "o": 1.0}, candidates=8, batch_size=6),
 }
 
+
 def single(config, recipe, facts=FACTS) -> tuple[list, dict[str, torch.Tensor]]:
     """Return the records of a single process and the weights after its last step."""
     g = generator(3)

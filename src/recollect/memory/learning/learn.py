@@ -30,6 +30,8 @@ from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
 from recollect.training.auto import HISTORY, SEED_STEP, resolve_configs
 from recollect.training.callbacks import Callback
+from recollect.training.distributed.processes import ALONE, Processes
+from recollect.training.distributed.run import DistributedRun
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun, parse_device
 
@@ -76,12 +78,18 @@ class Learning:
         device: str = "cpu",
         stored: Sequence[ModelConfig] = (),
         show: ShowProgress = not_shown,
+        processes: Processes = ALONE,
+        shard: bool = False,
         **options: Any,
     ) -> None:
         """`options` and `stored` are those of `resolve_configs`; `show` shows the share of the history that is fitted.
 
-        The model "auto" keeps its model only if it adds something to the history.
+        The model "auto" keeps its model only if it adds something to the history. Several `processes` train together;
+        with `shard`, no process holds all rows of entities and predicates. The first process has the result.
         """
+        if shard and processes.count == 1:
+            raise UserError("one process alone holds all rows; to shard them, start several with torchrun")
+        self.processes, self.shard = processes, shard
         self.graph, self.seed, self.device, self.show = graph, seed, parse_device(device), show
         self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.is_auto = model.lower() == "auto"
@@ -104,17 +112,22 @@ class Learning:
         self.finished = yield from self._train(fold, self.recipes)
         models, reports = _results(self.finished)
         self._valid_mrr = [report["training"]["valid_mrr"] for report in reports]
-        self._choice = choose(
-            models, fold, history=self.with_history, seed=self.seed, show=self.show, is_fold=fold is not self.graph
-        )
-        if self.is_auto and self._choice.fold is not None and not self._choice.fold.is_gain:
-            self.note = _no_gain(models, self._choice.fold)
-        elif fold is not self.graph:
+        self.note = self.processes.by_first(lambda: self._choose(models, fold))
+        if not self.note and fold is not self.graph:
             recipes = [
                 replace(run.recipe, epochs=report["training"]["best_epoch"])
                 for run, report in zip(self.finished, reports, strict=True)
             ]
             self.finished = yield from self._train(self.graph, recipes)
+
+    def _choose(self, models: tuple[TensorModel, ...], fold: EpisodicGraph) -> str:
+        """Fit weights and calibration; return why models are left out, or nothing if they are not."""
+        self._choice = choose(
+            models, fold, history=self.with_history, seed=self.seed, show=self.show, is_fold=fold is not self.graph
+        )
+        if self.is_auto and self._choice.fold is not None and not self._choice.fold.is_gain:
+            return _no_gain(models, self._choice.fold)
+        return ""
 
     def _fold(self) -> EpisodicGraph:
         """Return the graph whose valid split chooses epochs, weights and calibration."""
@@ -128,13 +141,17 @@ class Learning:
         for number, recipe in enumerate(recipes):
             run = self._run(graph, number, recipe)
             yield run
+            run.trainer.finish_()
             finished.append(run)
         return finished
 
     def _run(self, graph: EpisodicGraph, number: int, recipe: Recipe) -> TrainingRun:
         """Return the training run of one model, with a seed of its own."""
         seed = self.seed + SEED_STEP * number
-        return TrainingRun(graph, self.configs[number], recipe=recipe, seed=seed, device=self.device)
+        options: dict[str, Any] = {"recipe": recipe, "seed": seed, "device": self.device}
+        if self.processes.count == 1:
+            return TrainingRun(graph, self.configs[number], **options)
+        return DistributedRun(graph, self.configs[number], processes=self.processes, shard=self.shard, **options)
 
     def result(self) -> Learned:
         """Return what was learned, after the last run."""

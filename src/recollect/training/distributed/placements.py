@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -243,7 +244,7 @@ def balanced_ranges(counts: Tensor, parts: int) -> list[tuple[int, int]]:
     goals = before[-1].double() * torch.arange(1, parts) / parts
     cuts = [int((before.double() - goal).abs().argmin()) for goal in goals]
     bounds = [0, *cuts, len(counts)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def shardable_by_time(model: TensorModel, slots: str, processes: Processes) -> bool:

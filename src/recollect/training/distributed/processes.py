@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from recollect.errors import UserError
+
 TIMEOUT = timedelta(days=7)  # processes wait while one fits a history; one that dies closes its connections at once
+REPORT_TIMEOUT = timedelta(seconds=5)
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 
 
@@ -63,7 +66,20 @@ class Processes:
         elif self.is_first:
             dist.recv(tensor, source)
 
-    def broadcast(self, value: Any) -> Any:
+    def by_first(self, task: Callable[[], Any]) -> Any:
+        """Return what a task of the first process returns, a JSON-compatible value; all raise its UserError."""
+        value, problem = None, None
+        if self.is_first:
+            try:
+                value = task()
+            except UserError as error:
+                problem = str(error)
+        value, problem = self._broadcast([value, problem])
+        if problem is not None:
+            raise UserError(problem)
+        return value
+
+    def _broadcast(self, value: Any) -> Any:
         """Return a JSON-compatible value of the first process in all of them."""
         text = torch.tensor(list(json.dumps(value if self.is_first else None).encode()))
         (length,) = self.sum_([torch.tensor([len(text)]) * self.is_first], ["values"])
@@ -79,18 +95,25 @@ class Processes:
 
     def wait(self) -> None:
         """Wait until every process is here."""
-        dist.barrier()
+        self.any(False)
 
     def _add_up_(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all processes."""
-        dist.all_reduce(tensor)
+        if self.count > 1:
+            dist.all_reduce(tensor)
 
     def _trade_(self, received: Tensor, sent: Tensor, received_counts: list[int], sent_counts: list[int]) -> None:
         """Send consecutive rows to each process, and receive such rows from each."""
-        dist.all_to_all_single(received, sent.contiguous(), received_counts, sent_counts)
+        if self.count > 1:
+            dist.all_to_all_single(received, sent.contiguous(), received_counts, sent_counts)
+        else:
+            received.copy_(sent)
 
     def _count(self, purpose: str, size: float) -> None:
         self.sent[purpose] += round(size)
+
+
+ALONE = Processes(0, 1)  # a process that trains by itself; its exchanges are copies
 
 
 def is_launched() -> bool:
@@ -107,3 +130,14 @@ def joined_processes() -> Iterator[Processes]:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+def is_first_report() -> bool:
+    """Return whether no process that torchrun started has called this before."""
+    try:
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=REPORT_TIMEOUT
+        )
+        return bool(store.add(f"recollect/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/errors", 1) == 1)
+    except RuntimeError:  # the process that held the store is gone
+        return True

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
+from torch import Tensor
 
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.io.checkpoint import SHARDS, read_checkpoint, remove_shards, write_checkpoint, write_shard
 from recollect.models.config import ModelConfig
+from recollect.models.parameters import STATIC, parameter_shapes
 from recollect.models.tensor_model import TensorModel
+from recollect.models.zoo import parse_model
 from recollect.training.distributed.processes import Processes
 from recollect.training.distributed.trainer import DistributedTrainer, empty_model
 from recollect.training.distributed.validation import SharedValidation
-from recollect.training.run import TrainingRun
+from recollect.training.run import WEIGHT_COPIES, TrainingRun, check_fits
 
 
 class DistributedRun(TrainingRun):
@@ -31,6 +40,15 @@ class DistributedRun(TrainingRun):
         self.processes, self.shard = processes, shard
         super().__init__(graph, config, **options)
         self._validation = None if self.valid is None else SharedValidation(self.valid, self.known, self.trainer)
+
+    def _check_fits(self, config: ModelConfig) -> None:
+        """Raise UserError if a process's part of the model does not fit; shard entities if all of them do not."""
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.processes.count))
+        free = psutil.virtual_memory().available // local
+        sizes, count = self.graph.sizes, self.processes.count
+        self.shard = self.shard or held_bytes(config, sizes, count, shard=False) > free
+        weights = held_bytes(config, sizes, count, shard=self.shard)
+        check_fits(config, sizes, self.recipe, weights=weights, processes=local)
 
     def _build_model(self, config: ModelConfig, device: torch.device, generator: torch.Generator) -> TensorModel:
         return empty_model(config, self.graph.sizes, device)
@@ -51,3 +69,45 @@ class DistributedRun(TrainingRun):
     def _validate(self) -> float:
         assert self._validation is not None
         return self._validation.mrr()
+
+    def save_checkpoint(self, path: Path) -> None:
+        """Write a checkpoint that any number of processes can continue; rows that have an owner are in its shards."""
+        tensors, training = self.trainer.state()
+        sharded = self.trainer.sharded
+        token = self.processes.by_first(lambda: uuid.uuid4().hex[:8])
+        names = [f"{path.name}.shard-{token}-{rank}" for rank in range(self.processes.count)] if sharded else []
+        whole, own = {}, {}
+        for key, value in tensors.items():
+            placement = sharded.get(key.rpartition(".")[2])
+            if placement is None:
+                whole[key] = value
+            else:
+                own[key] = value[placement.local(placement.owned_by(self.processes.rank))]
+        if sharded:
+            rows = {name: placement.owned_by(self.processes.rank) for name, placement in sharded.items()}
+            write_shard(path, names[self.processes.rank], own, rows)
+        self.processes.wait()
+        if self.processes.is_first:
+            sizes = {name: len(getattr(self.model, name)) for name in sharded}
+            shards = [{"file": name, "rows": sizes} for name in names]
+            description = self._description(training)
+            write_checkpoint(path, whole, description | ({SHARDS: shards} if shards else {}))
+            remove_shards(path, kept=names)
+        self.processes.wait()
+
+    def _read_checkpoint(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        held = {name: placement.held for name, placement in self.trainer.sharded.items()}
+        return read_checkpoint(path, held)
+
+
+def held_bytes(config: ModelConfig, sizes: Mapping[str, int], processes: int, *, shard: bool) -> int:
+    """Return the bytes of the weights that one of several processes holds, and of their copies while training."""
+    kind, elements = parse_model(config.model), 0
+    equation = kind.episodic if config.form == "episodic" else kind.semantic
+    sharded = {"entity", "predicate"} if shard else set()
+    if equation is not None and equation.order("t") > 1:
+        sharded.add("time")
+    for name, shape in parameter_shapes(kind, config, sizes).items():
+        parts = processes if name.removeprefix(STATIC) in sharded else 1
+        elements += -(-math.prod(shape) // parts)
+    return WEIGHT_COPIES * elements * config.torch_dtype.itemsize

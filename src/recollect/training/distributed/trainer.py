@@ -53,6 +53,7 @@ class DistributedTrainer(Trainer):
         self.processes, self.shard = processes, shard
         self.placements: dict[str, Placement] = {}
         self.tables: dict[str, nn.Parameter] = {}  # the rows that this process holds of every parameter
+        self.is_gathered = False  # whether the first process has the whole tables
         super().__init__(model, facts, recipe, generator=generator, validate=validate)
         time = self.placements.get("time")
         if isinstance(time, TimeSharded):
@@ -97,22 +98,27 @@ class DistributedTrainer(Trainer):
         """Return where the rows of a parameter are; None for core tensors, which every process holds."""
         return self.placements.get(name.removeprefix(STATIC))
 
+    @property
+    def sharded(self) -> dict[str, Placement]:
+        """Return the placements of the tables that are not whole in every process, by the name of the table."""
+        found = {name: self.placement(name) for name in self.tables}
+        return {name: each for name, each in found.items() if each is not None and not each.is_whole}
+
     # -- one step -----------------------------------------------------------------------------------------------------
 
     def _step(self, facts: Facts) -> float:
         whole = self.objective.sample(self.model, self.model.normalize(facts), self.known, self.generator)
         batch = self._share(whole)
-        rows = {kind: placement.select(batch) for kind, placement in self.placements.items()}
-        selected = {kind: chosen for kind, chosen in rows.items() if chosen is not None}
-        loss, grads = self._share_gradients(batch.own, whole.count, selected)
+        rows, part, own = self.restrict(batch)
+        loss, grads = self._share_gradients(part, own, whole.count)
         is_local = isinstance(self.placements.get("time"), TimeSharded)
         if is_local:
-            self.smoothness.add_gradient_(grads, facts.t, selected["time"])
+            self.smoothness.add_gradient_(grads, facts.t, rows["time"])
         loss, updates = self._exchange(loss, rows, grads)
         self._check_finite(loss)
         if not is_local:
             summed = {name: grad for name, (_, grad) in updates.items()}
-            self.smoothness.add_gradient_(summed, facts.t, selected.get("time"))
+            self.smoothness.add_gradient_(summed, facts.t, rows.get("time"))
         self.optimizer.step(updates)
         return loss
 
@@ -125,18 +131,21 @@ class DistributedTrainer(Trainer):
             chosen = list(torch.arange(whole.count).tensor_split(self.processes.count))
         return SharedBatch(whole, [whole.share(facts) for facts in chosen], self.processes.rank)
 
-    def _share_gradients(
-        self, own: TrainingBatch, count: int, rows: Mapping[str, Tensor]
-    ) -> tuple[float, dict[str, Tensor]]:
-        """Return this share's part of the mean loss of a batch of `count` facts, and its gradients."""
+    def restrict(self, batch: SharedBatch) -> tuple[dict[str, Tensor], TensorModel, TrainingBatch]:
+        """Return the rows that this process's share needs, a model of these rows, and the share renumbered to them."""
+        selected = {kind: placement.select(batch) for kind, placement in self.placements.items()}
+        rows = {kind: chosen for kind, chosen in selected.items() if chosen is not None}
         tables = {}
-        for kind, selected in rows.items():
+        for kind, chosen in rows.items():
             for name in self.model.table_names(kind):
-                tables[name] = self.placements[kind].gather(self.tables[name].detach(), selected)
-        part, renumbered = self.rows.restrict(rows, own, tables)
+                tables[name] = self.placements[kind].gather(self.tables[name].detach(), chosen)
+        return rows, *self.rows.restrict(rows, batch.own, tables)
+
+    def _share_gradients(self, part: TensorModel, own: TrainingBatch, count: int) -> tuple[float, dict[str, Tensor]]:
+        """Return this share's part of the mean loss of a batch of `count` facts, and its gradients."""
         value = 0.0
         if own.count:
-            loss = self.objective.loss(part, renumbered, self.counts) / count
+            loss = self.objective.loss(part, own, self.counts) / count
             loss.backward()
             value = loss.item()
         leaves = dict(part.named_parameters())
@@ -144,7 +153,7 @@ class DistributedTrainer(Trainer):
         return value, grads
 
     def _exchange(
-        self, loss: float, rows: Mapping[str, Tensor | None], grads: Mapping[str, Tensor]
+        self, loss: float, rows: Mapping[str, Tensor], grads: Mapping[str, Tensor]
     ) -> tuple[float, dict[str, tuple[Tensor | None, Tensor]]]:
         """Return the loss of the whole batch, and for every table the held rows to update and their gradient."""
         parts, purposes = [next(iter(grads.values())).new_tensor([loss])], ["loss"]
@@ -175,11 +184,12 @@ class DistributedTrainer(Trainer):
     def finish_(self) -> None:
         """Load the weights of the best validation and put the whole model together in the first process."""
         super().finish_()
-        for name, table in self.tables.items():
-            placement = self.placement(name)
-            if placement is not None and not placement.is_whole:
-                whole = self._gather_whole(name, placement, table.detach())
-                self.model.register_parameter(name, nn.Parameter(whole))
+        if self.is_gathered:
+            return
+        for name, placement in self.sharded.items():
+            whole = self._gather_whole(name, placement, self.tables[name].detach())
+            self.model.register_parameter(name, nn.Parameter(whole))
+        self.is_gathered = True
 
     def _gather_whole(self, name: str, placement: Placement, table: Tensor) -> Tensor:
         """Return a whole table in the first process, block by block; elsewhere one row in the place of all."""

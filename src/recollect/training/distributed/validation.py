@@ -11,6 +11,7 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 from recollect.models.tensor_model import TensorModel
 from recollect.training.distributed.placements import TimeSharded
+from recollect.training.distributed.streamed import StreamedRanking
 from recollect.training.distributed.trainer import DistributedTrainer
 
 SLOTS = "so"  # whose ranks are validated
@@ -23,29 +24,42 @@ class SharedValidation:
         self.trainer, self.count = trainer, len(facts)
         time = trainer.placements.get("time")
         self.time = time if isinstance(time, TimeSharded) else None
+        self.streamed: StreamedRanking | None = None
         rank_, count = trainer.processes.rank, trainer.processes.count
         if self.time is None:
-            self.own = facts.t.argsort(stable=True).tensor_split(count)[rank_]
-            self.facts, self.known = facts[self.own], known
+            chosen = list(facts.t.argsort(stable=True).tensor_split(count))
+        else:
+            chosen = self.time.shares(facts.t)
+        self.own = chosen[rank_]
+        if "entity" in trainer.sharded:
+            self.streamed = StreamedRanking(facts, chosen, known, trainer)
+            return
+        self.facts, self.known = facts[self.own], known
+        if self.time is None:
             return
         first, last = self.time.times[rank_]
-        self.own = self.time.shares(facts.t)[rank_]
-        self.facts = _shift(facts[self.own], first)
+        self.facts = _shift(self.facts, first)
         of_times = known.facts[self.time.shares(known.facts.t)[rank_]]
         self.known = FactIndex(_shift(of_times, first), {**known.sizes, "time": max(1, last - first)})
 
     def mrr(self) -> float:
         """Return the filtered MRR of all validation facts."""
-        rankings = [self._rank(slot) for slot in SLOTS]
-        return summarise(rankings)["mrr"]
-
-    def _rank(self, slot: str) -> Ranking:
-        counts = torch.zeros(self.count, 3, dtype=torch.int64)
-        if len(self.own):
-            found = rank(self._model(), self.facts, slot, known=self.known)["filtered"]
-            counts[self.own] = torch.stack([found.greater, found.ties, found.others], dim=1)
+        found = self._rank_own() if self.streamed is None else self.streamed.counts()
+        counts = torch.zeros(len(found), self.count, 3, dtype=torch.int64)
+        for slot, own in zip(counts, found.values(), strict=True):
+            slot[self.own] = own
         (total,) = self.trainer.processes.sum_([counts], ["ranks"])
-        return Ranking(*total.unbind(dim=1))
+        return summarise([Ranking(*slot.unbind(dim=1)) for slot in total])["mrr"]
+
+    def _rank_own(self) -> dict[str, Tensor]:
+        """Return greater, ties and others of each fact of this process, filtered: (n, 3) by slot."""
+        if not len(self.own):
+            return {slot: torch.zeros(0, 3, dtype=torch.int64) for slot in SLOTS}
+        model, found = self._model(), {}
+        for slot in SLOTS:
+            ranking = rank(model, self.facts, slot, known=self.known)["filtered"]
+            found[slot] = torch.stack([ranking.greater, ranking.ties, ranking.others], dim=1)
+        return found
 
     def _model(self) -> TensorModel:
         """Return the model of the times of this process, renumbered from 0."""
