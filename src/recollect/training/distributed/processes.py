@@ -124,10 +124,13 @@ def is_launched() -> bool:
 @contextmanager
 def joined_processes() -> Iterator[Processes]:
     """Connect to the other processes that torchrun started, over gloo on CPUs and nccl where there are GPUs."""
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=TIMEOUT)
+    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = _store(is_master=rank == 0 and not by_launcher, timeout=TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
     try:
-        yield Processes(dist.get_rank(), dist.get_world_size())
+        yield Processes(rank, count)
     finally:
         dist.destroy_process_group()
 
@@ -135,9 +138,14 @@ def joined_processes() -> Iterator[Processes]:
 def is_first_report() -> bool:
     """Return whether no process that torchrun started has called this before."""
     try:
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=REPORT_TIMEOUT
-        )
-        return bool(store.add(f"recollect/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/errors", 1) == 1)
+        return bool(_store(is_master=False, timeout=REPORT_TIMEOUT).add("errors", 1) == 1)
     except RuntimeError:  # the process that held the store is gone
         return True
+
+
+def _store(*, is_master: bool, timeout: timedelta) -> Any:
+    """Return the store by which processes find each other: new keys whenever torchrun starts them again."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=is_master, timeout=timeout)  # type: ignore[attr-defined]
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"recollect/{attempt}", store)  # type: ignore[attr-defined]
