@@ -14,6 +14,7 @@ from benchmarks import accuracy as accuracy_race
 from benchmarks import compare as comparison
 from benchmarks import events as event_reading
 from benchmarks import leaders as leaders_table
+from benchmarks import serving_cli
 from benchmarks import shared_host as shared_hosts
 from benchmarks.bounds import Machine
 from benchmarks.cases import PARTS, all_cases, select_cases
@@ -23,13 +24,14 @@ from benchmarks.plots import cost_growth
 from benchmarks.pykeen_contests import find_pykeen
 from benchmarks.remember import measure_remember
 from benchmarks.report import format_record, tables
-from benchmarks.serving import ServingLoad, measure_serving
 from recollect import UserError
 from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.rendering import format_value, print_rows
 from recollect.io.plots import check_figure
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+app.add_typer(serving_cli.app, name="serving")
 
 Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
 
@@ -113,25 +115,6 @@ def remember(
         return
     for row in rows:
         print_rows([{name: format_value(value) for name, value in row.items()}], as_json=False)
-
-
-@app.command()
-def serving(
-    memory: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A saved memory; by default ICEWS14 is learned by history.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each measurement.")] = 10.0,
-    connections: Annotated[int, typer.Option(min=1, help="Connections that ask at a time.")] = 2,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of the service.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Ask a served memory on this machine: requests per second and latencies of recall and know.
-
-    Example: `python -m benchmarks serving --seconds 5 --connections 4`
-    """
-    load = ServingLoad(seconds=0.3 if quick else seconds, connections=connections, workers=workers)
-    print_rows(measure_serving(memory, "world" if quick else "icews14", load), as_json)
 
 
 @app.command()

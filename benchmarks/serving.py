@@ -103,17 +103,29 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
+    @property
+    def local_port(self) -> int:
+        """The port of this side."""
+        return int(self._socket.getsockname()[1])
+
     def get(self, target: str) -> int:
         """Send a GET request, read all of the answer and return its status."""
-        self._socket.sendall(f"GET {target} HTTP/1.1\r\nHost: {HOST}:{self._port}\r\n\r\n".encode())
+        return self.send("GET", target)[0]
+
+    def send(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Send a request with a JSON body, or without one; return the status and the body of the answer."""
+        head = f"{method} {target} HTTP/1.1\r\nHost: {HOST}:{self._port}\r\n"
+        if body:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        self._socket.sendall(f"{head}\r\n".encode() + body)
         received = b""
         while (end := received.find(b"\r\n\r\n")) < 0:
             received += self._read()
-        head = received[:end].lower()
-        length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
+        answer_head = received[:end].lower()
+        length = int(answer_head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
         while len(received) < end + 4 + length:
             received += self._read()
-        return int(head.split(b" ", 2)[1])
+        return int(answer_head.split(b" ", 2)[1]), received[end + 4 :]
 
     def _read(self) -> bytes:
         part = self._socket.recv(1 << 16)

@@ -76,7 +76,7 @@ def served(memory: Path) -> Iterator[str]:
     """Serve a memory on a free port of this machine and yield its address."""
     import uvicorn
 
-    from recollect.serve.running import Settings, build_app
+    from recollect.serve.http.running import Settings, build_app
 
     app = build_app(Settings(memory=str(memory)))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="on"))

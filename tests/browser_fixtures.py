@@ -13,8 +13,8 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
-from recollect.serve.guard import Access
-from recollect.serve.rest import create_app
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 from recollect.serve.service import Service
 
 FLAGS = (

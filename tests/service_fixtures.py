@@ -9,8 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from recollect import EpisodicGraph, Memory
-from recollect.serve.guard import Access
-from recollect.serve.rest import create_app
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 from recollect.serve.service import Service
 
 ADDRESS = "http://127.0.0.1:8000"

@@ -39,6 +39,10 @@ class UserError(ValueError):
         return escape_controls(super().__str__())
 
 
+class ReusedKeyError(UserError):
+    """The key of a request that was made before with another content."""
+
+
 class DataWarning(UserWarning):
     """Input that is read but is probably not what was meant, explained in one sentence."""
 

@@ -15,8 +15,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 import recollect
 from recollect.serve.agents import INSTRUCTIONS, SUMMARY, build_server
-from recollect.serve.guard import Access
-from recollect.serve.rest import create_app
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 from recollect.serve.service import Service
 
 READS = ["recall", "know", "timeline"]

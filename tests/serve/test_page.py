@@ -8,8 +8,8 @@ import pytest
 
 from browser_fixtures import served, settled, texts, violations
 from recollect.graph.times import TimeAxis, time_bin
-from recollect.serve.guard import Access
-from recollect.serve.rest import create_app
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 
 pytestmark = pytest.mark.xdist_group("browser")
 SLOTS = {"who": "subject", "what": "predicate", "whom": "object", "when": "time"}
@@ -254,6 +254,7 @@ def test_changes_lists_what_began_and_what_ended(open_page, service, fact):
 
 def test_about_plots_the_reliability_of_each_part(open_page, service):
     page = open_page("?view=about")
+    page.locator(".plot").wait_for()
     reliability = service.reliability()
     for word, slot in zip(("Who", "What", "Whom", "When"), reliability.slots, strict=True):
         page.get_by_role("button", name=word, exact=True).click()
@@ -281,7 +282,7 @@ def test_every_view_is_in_the_url_and_the_back_button_returns(open_page, fact):
     assert texts(page, ".answers .answer")[0] == first
     page.go_back()
     page.get_by_role("heading", name="Leave open what you want to know").wait_for()
-    assert page.title().startswith("Ask")
+    page.wait_for_function("document.title.startsWith('Ask')")
 
 
 def test_axe_finds_no_violation_in_answers_with_their_reasons(open_page, fact):

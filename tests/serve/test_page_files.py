@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from recollect.serve.rest import PAGE
+from recollect.serve.http.rest import PAGE
 
 SCRIPTS = sorted([*PAGE.rglob("*.js"), *PAGE.rglob("*.mjs")])
 OWN = sorted([*PAGE.glob("*.js"), *PAGE.glob("*.css")])
@@ -60,6 +60,8 @@ def test_files_are_served_with_a_strict_policy(client, path):
     assert response.headers["cache-control"] == "no-cache"
 
 
-@pytest.mark.parametrize("path", ["/static/../rest.py", "/static/%2e%2e/rest.py", "/static/..%2frest.py", "/static/no"])
+@pytest.mark.parametrize(
+    "path", ["/static/../service.py", "/static/%2e%2e/service.py", "/static/..%2fservice.py", "/static/no"]
+)
 def test_nothing_but_the_page_is_served(client, path):
     assert client.get(path).status_code == 404

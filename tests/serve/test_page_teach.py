@@ -18,8 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 import recollect
 from browser_fixtures import served, settled, texts, violations
 from recollect import Memory
-from recollect.serve.guard import Access
-from recollect.serve.rest import create_app
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 from recollect.serve.service import Service
 
 pytestmark = pytest.mark.xdist_group("browser")

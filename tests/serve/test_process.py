@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from recollect import UserError
-from recollect.serve.running import Settings, check_settings, listen, read_token
+from recollect.serve.http.running import Settings, check_settings, listen, read_token
 
 SECONDS = 120  # until a server must be ready
 

@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 import recollect
 from recollect import Memory, Recipe, UserError
 from recollect.graph.facts import SLOT_NAMES
-from recollect.serve import guard, rest
-from recollect.serve.guard import Access
+from recollect.serve.http import guard, rest
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 from recollect.serve.messages import MAX_LABEL, MAX_TOP, Know, Recall
-from recollect.serve.operations import READS, WRITES, openapi
-from recollect.serve.rest import create_app
+from recollect.serve.operations import OPERATIONS, openapi
 from recollect.serve.service import Service
 
 
@@ -334,7 +334,7 @@ def test_metrics_count_requests_by_route_and_status(client):
 def test_the_document_describes_every_route(client):
     document = client.get("/openapi.json").json()
     assert document == json.loads(json.dumps(openapi()))
-    assert set(document["paths"]) == {each.public_path for each in (*READS, *WRITES)}
+    assert set(document["paths"]) == {each.public_path for each in OPERATIONS}
     assert set(document["paths"]["/v1/facts"]) == {"post", "delete"}
     recall = document["paths"]["/v1/recall"]["get"]
     top = next(each for each in recall["parameters"] if each["name"] == "top")

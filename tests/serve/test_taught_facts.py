@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from recollect import Memory
 from recollect.serve.agents import build_server
-from recollect.serve.guard import Access
+from recollect.serve.http.guard import Access
+from recollect.serve.http.rest import create_app
 from recollect.serve.messages import MAX_LABEL
-from recollect.serve.rest import create_app
 from recollect.serve.service import Service
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -111,12 +111,49 @@ def test_lines_are_remembered_together_or_not_at_all(client):
 def test_the_same_request_with_the_same_key_is_done_once(client, folder):
     key = {"Idempotency-Key": "k1"}
     assert len(remember(client, NEW, **key)["changes"]) == 1
-    assert client.delete("/v1/facts", params=NEW, headers=key).json()["changes"]
+    assert client.delete("/v1/facts", params=NEW, headers={"Idempotency-Key": "k0"}).json()["changes"]
     assert remember(client, NEW, **key)["changes"] == []  # a client that did not hear of the first
     assert "Ada" not in who(client)
     with opened(folder) as other:
         assert remember(other, NEW, **key)["changes"] == []
     assert len(remember(client, NEW, **{"Idempotency-Key": "k2"})["changes"]) == 1
+
+
+def test_a_key_that_is_used_for_another_request_is_refused(client):
+    key = {"Idempotency-Key": "k1"}
+    remember(client, NEW, **key)
+    other = {**NEW, "subject": "Bo"}
+    for answer in (
+        client.post("/v1/facts", json={"facts": [other]}, headers=key),
+        client.post("/v1/facts", json={"facts": [NEW], "inclusive_end": True}, headers=key),
+        client.delete("/v1/facts", params=NEW, headers=key),
+    ):
+        assert answer.status_code == 409
+        assert answer.json()["detail"].startswith("this key was used for a request with another content")
+    assert who(client).count("Ada") == 1
+    assert "Bo" not in who(client)
+
+
+def test_an_event_is_taken_back_as_a_whole(client):
+    before = client.get("/v1/recall", params={"predicate": "Visits", "object": "Tasmark", "time": "2001-06"}).json()
+    many = [{**NEW, "subject": name, "time": time} for name in ("Ada", "Bo") for time in ("2001-03", "2001-06")]
+    event = remember(client, *many)["changes"][0]["event"]
+    undone = client.post("/v1/undo", params={"event": event}).json()["changes"]
+    assert {(each["change"], each["subject"]) for each in undone} == {("removed", "Ada"), ("removed", "Bo")}
+    assert {each["event"] for each in undone} == {event + 1}
+    after = client.get("/v1/recall", params={"predicate": "Visits", "object": "Tasmark", "time": "2001-06"}).json()
+    assert [each for each in after["answers"] if each["status"] == "stored"] == [
+        each for each in before["answers"] if each["status"] == "stored"
+    ]
+    again = client.post("/v1/undo", params={"event": event + 1}).json()["changes"]
+    assert [each["change"] for each in again] == ["added"] * 4
+    assert client.post("/v1/undo", params={"event": event}).json()["changes"]
+    assert client.post("/v1/undo", params={"event": event}).json()["changes"] == []  # nothing of it is left
+    client.delete("/v1/facts", params={"entity": "Tasmark", "several": "true"})
+    last = client.get("/v1/journal").json()["changes"][-1]["event"]
+    for number, sentence in ((last, "erased Tasmark"), (99, "there is no event 99 to take back")):
+        refused = client.post("/v1/undo", params={"event": number})
+        assert (refused.status_code, sentence in refused.json()["detail"]) == (400, True)
 
 
 def test_facts_of_several_triples_are_forgotten_only_if_asked_for(client):
@@ -144,7 +181,7 @@ def test_facts_of_several_triples_are_forgotten_only_if_asked_for(client):
         (b'{"facts": [{"subject": ""}]}', "application/json", 400, "expected str of length >= 1"),
         (b"\xff\xfe", "application/x-ndjson", 400, "the body is not readable as application/x-ndjson"),
         (b"", "application/x-ndjson", 400, "cannot read facts"),
-        (b"a,b,c,d", "text/csv", 415, "the body has the type 'text/csv'; send application/json or"),
+        (b"a,b,c,d", "text/csv", 415, "the body has the type 'text/csv'; send application/json,"),
         (b"", "", 415, "the body has the type"),
         (json.dumps({"facts": [TRIPLE]}).encode(), "application/json", 400, "no time; give subject"),
         (json.dumps({"facts": [{**NEW, "start": "2001-01"}]}).encode(), "application/json", 400, "not both"),
@@ -171,7 +208,11 @@ def test_nothing_to_forget_is_a_mistake_and_a_long_key_too(client):
 
 def test_a_memory_that_is_read_only_stays_as_it_is(folder):
     with opened(folder, read_only=True) as client:
-        for answer in (client.post("/v1/facts", json={"facts": [NEW]}), client.delete("/v1/facts", params=NEW)):
+        for answer in (
+            client.post("/v1/facts", json={"facts": [NEW]}),
+            client.delete("/v1/facts", params=NEW),
+            client.post("/v1/undo", params={"event": 1}),
+        ):
             assert answer.status_code == 403
             assert "read-only" in answer.json()["detail"]
         assert client.delete("/v1/facts", params={**NEW, "preview": "true"}).status_code == 200

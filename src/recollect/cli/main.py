@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, changes, listing, measure, prompt, serve, show, train
+from recollect.cli import ask, changes, listing, measure, prompt, serve, sharing, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -41,12 +41,14 @@ for command in (
     changes.watch,
     serve.serve,
     serve.mcp,
+    sharing.card,
     train.search,
     listing.models,
 ):
     app.command()(command)
 app.add_typer(listing.recipes_app, name="recipes")
 app.add_typer(data_app, name="data")
+app.add_typer(sharing.hub_app, name="hub")
 
 
 def print_version(wanted: bool) -> None:

@@ -38,7 +38,7 @@ def serve(
     Next: open http://127.0.0.1:8000
     """
     prepare()
-    from recollect.serve.running import Settings, run
+    from recollect.serve.http.running import Settings, run
 
     settings = Settings(
         memory=str(memory),
@@ -61,7 +61,7 @@ def mcp(memory: opt.MemoryDir, read_only: ReadOnly = False) -> None:
     """
     prepare()
     from recollect.serve.agents import run_stdio
-    from recollect.serve.running import load_service
+    from recollect.serve.http.running import load_service
 
     run_stdio(load_service(memory, read_only=read_only))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,6 +18,7 @@ from recollect.graph.facts import EpisodicGraph
 from recollect.memory.answering.forecasts import Forecaster
 from recollect.memory.answering.questions import Table, Time
 from recollect.memory.answering.scorer import MemoryScorer, only_model
+from recollect.memory.card import card
 from recollect.memory.journal.moments import Moment
 from recollect.memory.snapshot import Snapshot
 from recollect.models.tensor_model import TensorModel
@@ -165,6 +167,14 @@ class Asking(ABC):
         it; `intervals` then compares predicted with true ones.
         """
         return self._at().evaluate(split, slots)
+
+    def card(self, *, split: str | None = None, licence: str | None = None, figure: str | Path | None = None) -> str:
+        """Return a card in Markdown, as model hubs show it: data, evaluation of a split, calibration, use.
+
+        The split is by default test, else valid, if there is one. `licence` is that of the data, where it is not a
+        published dataset; a reliability diagram is drawn to the path `figure`, and the card shows it.
+        """
+        return card(self._at(), split=split, licence=licence, figure=figure)
 
     def embedding(self, label: Time, kind: str | None = None) -> Tensor:
         """Return the learned embedding of an entity, predicate or time, in the shape of its table's rows.

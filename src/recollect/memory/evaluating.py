@@ -15,6 +15,7 @@ from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.run_index import RunIndex
 from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
+from recollect.history.history import History
 from recollect.memory.answering.forecasts import Forecaster
 from recollect.memory.answering.intervals import evaluate_intervals
 from recollect.memory.answering.scorer import MemoryScorer
@@ -96,16 +97,32 @@ def evaluate_forecasts(
     with one_thread():
         known = _around(known, facts, slots)
         metrics = evaluate(reading, facts, known=known, slots=slots)
-        reliability = reliability_report(
-            reading,
-            facts,
-            forecaster.calibration_at(forecaster.last + 1),
-            known=known,
-            slots=slots,
-            generator=seeded(0),
-            stored=FactIndex(Facts.of([]), graph.sizes),
-        )
+        reliability = _forecast_reliability(forecaster, reading, facts, known, slots)
     return Evaluation(split, len(facts), metrics["filtered"], metrics["raw"], reliability, SINGLE_STEP)
+
+
+def forecast_reliability(
+    forecaster: Forecaster, graph: EpisodicGraph, *, known: FactIndex, split: str
+) -> dict[str, dict[str, Any]]:
+    """Return, by slot, how reliable forecasts are on a sample of the facts of a split, without ranking them."""
+    slots, facts = "spo", _facts(graph, split)
+    reading = forecaster.history.with_facts(stored_in(graph, *graph.splits))
+    with one_thread():
+        return _forecast_reliability(forecaster, reading, facts, _around(known, facts, slots), slots)
+
+
+def _forecast_reliability(
+    forecaster: Forecaster, reading: History, facts: Facts, known: FactIndex, slots: str
+) -> dict[str, dict[str, Any]]:
+    return reliability_report(
+        reading,
+        facts,
+        forecaster.calibration_at(forecaster.last + 1),
+        known=known,
+        slots=slots,
+        generator=seeded(0),
+        stored=FactIndex(Facts.of([]), known.sizes),
+    )
 
 
 def _facts(graph: EpisodicGraph, split: str) -> Facts:

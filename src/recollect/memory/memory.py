@@ -152,12 +152,14 @@ class Memory(Asking):
         The change of a memory that was loaded is on disk when this returns, in the journal that is a sibling of its
         folder, and visible to the next question, in this process and in all others that have the memory open. That of
         any other memory is kept in main memory; `save` it and `load` it for durable changes. A change with a `key` is
-        made once: given again, say by a client that did not hear of the first, it does nothing.
+        made once: given again, say by a client that did not hear of the first, it does nothing; with other facts, it is
+        an error.
         Columns: event, known_at, change, subject, predicate, object, from, to.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
-        return self._timeline.change(addition_of(facts, parts, options), file=_request(key))
+        request = None if key is None else _request(key, ("remember", facts, parts, options))
+        return self._timeline.change(addition_of(facts, parts, options), request=request)
 
     def forget(
         self,
@@ -186,7 +188,18 @@ class Memory(Asking):
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
         effect = removal_of(facts, entity, parts, options)
-        return self._timeline.preview(effect) if preview else self._timeline.change(effect, file=_request(key))
+        if preview:
+            return self._timeline.preview(effect)
+        request = None if key is None else _request(key, ("forget", facts, entity, parts, options))
+        return self._timeline.change(effect, request=request)
+
+    def undo(self, event: int) -> pl.DataFrame:
+        """Take back what was remembered or forgotten as one event, all of it or nothing, and return what changed.
+
+        The number of an event is in the table that `remember` and `forget` return, and in `changes`. Facts that were
+        changed again since then stay as they are now.
+        """
+        return self._timeline.undo(event)
 
     def consolidate(self, *, show: ShowProgress = not_shown) -> bool:
         """Train on all that is stored now, from the weights that there are, and replace the saved memory in one step.
@@ -222,9 +235,13 @@ class Memory(Asking):
         return f"Memory({scorer}; {graph.name}: {counts}, {graph.counts['train']:,} facts)"
 
 
-def _request(key: str | None) -> tuple[str, str] | None:
-    """Return a key as the journal records it: by its digest, since it may have a label in it."""
-    return None if key is None else ("request", hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest())
+def _request(key: str, content: tuple[Any, ...]) -> tuple[str, str]:
+    """Return a key and a content as the journal records them: by their digests, since there may be labels in them."""
+    return f"request {_digest(key)}", _digest(repr(content))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 load = Memory.load

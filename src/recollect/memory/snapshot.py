@@ -58,7 +58,13 @@ from recollect.memory.answering.questions import (
     steps_ahead,
 )
 from recollect.memory.answering.scorer import MemoryScorer, only_model
-from recollect.memory.evaluating import evaluate_forecasts, evaluate_memory, is_forecast, memory_reliability
+from recollect.memory.evaluating import (
+    evaluate_forecasts,
+    evaluate_memory,
+    forecast_reliability,
+    is_forecast,
+    memory_reliability,
+)
 from recollect.memory.journal.changes import Delta
 from recollect.memory.learning.growth import trace_growth
 from recollect.memory.learning.learn import Learned
@@ -238,10 +244,11 @@ class Snapshot:
         )  # fmt: skip
 
     def reliability(self, split: str = "test") -> dict[str, dict[str, Any]]:
-        """Return, by slot, how reliable probabilities are; empty if the split has no facts between stored times."""
-        is_empty = not self.graph.counts.get(split)
-        if is_empty or (self.forecaster is not None and is_forecast(self.forecaster, self.graph, split)):
+        """Return, by slot, how reliable probabilities are; empty if the split has no facts."""
+        if not self.graph.counts.get(split):
             return {}
+        if self.forecaster is not None and is_forecast(self.forecaster, self.graph, split):
+            return forecast_reliability(self.forecaster, self.graph, known=self.known, split=split)
         return memory_reliability(
             self.scorer, self.calibration, self.graph, known=self.known, stored=self._stored, split=split,
             slots=self.scorer.slots,

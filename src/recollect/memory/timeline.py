@@ -17,13 +17,13 @@ from threading import RLock
 import polars as pl
 
 from recollect.engine import one_thread
-from recollect.errors import UserError, check_process
+from recollect.errors import ReusedKeyError, UserError, check_process
 from recollect.io.atomic import existing_folder, folder_identity, locked
 from recollect.memory.bundle.content import JOURNAL, read_learned, to_bundle
 from recollect.memory.bundle.folder import malformed_refused, read_bundle, write_bundle
 from recollect.memory.journal.changes import Delta, without
 from recollect.memory.journal.database import Journal, journal_path
-from recollect.memory.journal.effects import Effect
+from recollect.memory.journal.effects import Effect, reversal_of
 from recollect.memory.journal.events import Events, Transaction
 from recollect.memory.journal.moments import Moment, change_rows, change_table, parse_moment
 from recollect.memory.learning.growth import grow
@@ -124,21 +124,29 @@ class Timeline:
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    def change(self, effect: Effect, *, file: tuple[str, str] | None = None) -> pl.DataFrame:
+    def change(
+        self, effect: Effect, *, file: tuple[str, str] | None = None, request: tuple[str, str] | None = None
+    ) -> pl.DataFrame:
         """Append what a change really does, as an event, and return it in the columns of `changes`.
 
         It is on disk, and visible to the next question, when this returns. A `file`, by name and digest, is recorded in
-        the same transaction; if it was recorded before, nothing is changed.
+        the same transaction; if it was recorded before, nothing is changed. So is a `request`, by key and digest, of
+        which the same key with another digest is an error.
         """
+        recorded = file or request
         check_process()
         with self._write_lock, one_thread():  # small tensors: waking other threads takes longer than the work
             journal = self._writable_journal()
             with journal.writing() as transaction:
                 state = self._state if self.path is None else self._refreshed(self._state, transaction)
-                is_new = file is None or not transaction.has_file(*file)
+                is_new = recorded is None or not transaction.has_file(*recorded)
+                if is_new and request is not None and transaction.has_name(request[0]):
+                    raise ReusedKeyError(
+                        "this key was used for a request with another content; give every request a key of its own"
+                    )
                 delta = effect(state.snapshot.graph) if is_new else Delta.of()
-                if file is not None:
-                    transaction.add_file(*file)
+                if recorded is not None:
+                    transaction.add_file(*recorded)
                 if not delta.is_empty:
                     grown = state.snapshot.grown(delta)
                     event = transaction.append(delta, after=state.absorbed)
@@ -148,6 +156,19 @@ class Timeline:
                 if self._state.folder != state.folder or self._state.event < state.event:
                     self._state = state
             return change_table(made, state.snapshot.graph.times)
+
+    def undo(self, event: int) -> pl.DataFrame:
+        """Take an event back, by another event, and return what that changed."""
+        self.now()
+        journal, step = self._journal or Journal(None), self._state.base.graph.times.step
+        delta = journal.between(event - 1, event, step)
+        if delta.erased:
+            raise UserError(
+                f"event {event} erased {delta.erased[0]}, of which nothing was kept; remember its facts anew"
+            )
+        if delta.frame.is_empty():
+            raise UserError(f"there is no event {event} to take back; `changes` and /v1/journal list them")
+        return self.change(reversal_of(delta))
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the newest state as a bundle. A journal at another place is started anew, since it is overwritten."""

@@ -12,6 +12,8 @@ MAX_POINTS = 2_000  # times of a timeline
 MAX_REASONS = 20  # stored facts that explain one answer
 MAX_EDGES = 2_000  # facts of a picture of the graph
 MAX_FACTS = 100_000  # facts that are remembered or forgotten together
+MAX_QUESTIONS = 10_000  # questions that are asked together
+MAX_ANSWERS = 100_000  # answers to questions that are asked together
 
 Text = Annotated[str, Meta(max_length=MAX_LABEL)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)]
@@ -50,6 +52,25 @@ class Recall(Message, frozen=True):
     predicate: Text | None = None
     object: Text | None = None
     time: Time | None = None
+    top: Top = 10
+    include: Include = "all"
+    explain: Reasons = 0
+    known_at: KnownAt | None = None
+
+
+class Question(Message, frozen=True):
+    """One of several questions: all parts of a fact but one, which is asked for."""
+
+    subject: Text | None = None
+    predicate: Text | None = None
+    object: Text | None = None
+    time: Time | None = None
+
+
+class RecallMany(Message, frozen=True):
+    """Questions that are asked together; different ones may leave out different parts."""
+
+    questions: Annotated[list[Question], Meta(min_length=1, max_length=MAX_QUESTIONS)]
     top: Top = 10
     include: Include = "all"
     explain: Reasons = 0
@@ -163,6 +184,12 @@ class Forget(Message, frozen=True):
     preview: Annotated[bool, Meta(description="Return what would be removed, and remove nothing.")] = False
 
 
+class Undo(Message, frozen=True):
+    """An event of the journal that is to be taken back."""
+
+    event: Annotated[int, Meta(ge=1, le=2**53, description="The number of the event.")]
+
+
 class Since(Message, frozen=True):
     """Two moments, between which facts were remembered and forgotten."""
 
@@ -204,6 +231,18 @@ class Answers(Message, frozen=True):
 
     answers: list[Answer]
     as_of: str | None = None
+
+
+class NumberedAnswer(Answer, frozen=True, kw_only=True):
+    """An answer to one of several questions, which are numbered from 0."""
+
+    query: int
+
+
+class ManyAnswers(Message, frozen=True):
+    """Answers in the order of their questions, each with the number of its question."""
+
+    answers: list[NumberedAnswer]
 
 
 class Interval(Message, frozen=True):
@@ -313,9 +352,11 @@ class SlotReliability(Message, frozen=True):
 
 
 class Reliability(Message, frozen=True):
-    """How far probabilities can be relied on, measured on withheld facts; without such facts, no slots."""
+    """How far probabilities can be relied on, on withheld facts; without such facts there is nothing to measure."""
 
+    status: Literal["measured", "measuring", "none"]
     facts: int  # withheld, of which a sample is asked about
+    ahead: bool  # whether they are after all stored times, each asked about with everything before it stored
     slots: list[SlotReliability]
 
 

@@ -10,11 +10,11 @@ import msgspec
 
 import recollect
 from recollect.serve import messages as msg
-from recollect.serve.problems import PROBLEM_TYPE, PROBLEMS
+from recollect.serve.problems import COMMON, PROBLEM_TYPE, PROBLEMS
 from recollect.serve.service import Service
 
 MAX_KEY = 200  # characters
-JSON, LINES = "application/json", "application/x-ndjson"
+JSON, LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
 REFERENCE = "#/components/schemas/{name}"
 _KEY = {
     "name": "Idempotency-Key",
@@ -34,14 +34,12 @@ class Operation:
     question: type[msg.Message] | None  # whose fields are parameters; those in the path are taken from it
     answer: type[msg.Message]
     summary: str
-    ask: Callable[..., Any]  # of the service, the question, and if it writes, the key of the request
+    ask: Callable[..., Any]  # of the service, the question, and if it takes one, the key of the request
     method: str = "GET"
-    bodies: tuple[str, ...] = ()  # types of the body that the question is, instead of parameters
-
-    @property
-    def writes(self) -> bool:
-        """Whether it changes the memory."""
-        return self.method != "GET"
+    writes: bool = False  # whether it changes the memory
+    has_key: bool = False  # whether a request may have a key, by which it is done once
+    rows: str | None = None  # the field of the question that is the body: many rows
+    is_stateful: bool = True  # whether the answer changes only with the state of the memory
 
     @property
     def in_path(self) -> str | None:
@@ -74,27 +72,37 @@ READS = (
         msg.Reliability,
         "How far probabilities can be relied on.",
         lambda service, _: service.reliability(),
+        is_stateful=False,
     ),
     Operation("/v1/changes", "changes", msg.Between, msg.Changes, "What began and what ended.", Service.changes),
     Operation("/v1/journal", "journal", msg.Since, msg.Changed, "What was remembered and forgotten.", Service.journal),
 )
+RECALL_MANY = Operation(
+    "/v1/recall", "recall_many", msg.RecallMany, msg.ManyAnswers, "Recall parts of many facts.", Service.recall_many,
+    "POST", rows="questions",
+)  # fmt: skip
 WRITES = (
     Operation(
         "/v1/facts", "remember", msg.Remember, msg.Changed, "Store facts, all or none.", Service.remember, "POST",
-        (JSON, LINES),
+        writes=True, has_key=True, rows="facts",
     ),
-    Operation("/v1/facts", "forget", msg.Forget, msg.Changed, "Remove stored facts.", Service.forget, "DELETE"),
+    Operation(
+        "/v1/facts", "forget", msg.Forget, msg.Changed, "Remove stored facts.", Service.forget, "DELETE",
+        writes=True, has_key=True,
+    ),
+    Operation("/v1/undo", "undo", msg.Undo, msg.Changed, "Take an event back.", Service.undo, "POST", writes=True),
 )  # fmt: skip
+OPERATIONS = (*READS, RECALL_MANY, *WRITES)
 
 
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of all operations."""
-    every = (*READS, *WRITES)
-    parameters = [each.question for each in every if each.question is not None and not each.bodies]
-    types = [msg.Problem, msg.Remember, *(each.answer for each in every), *parameters]
+    parameters = [each.question for each in OPERATIONS if each.question is not None and each.rows is None]
+    bodies = [each.question for each in OPERATIONS if each.question is not None and each.rows is not None]
+    types = [msg.Problem, *bodies, *(each.answer for each in OPERATIONS), *parameters]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(types), ref_template=REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
-    for each in every:
+    for each in OPERATIONS:
         paths.setdefault(each.public_path, {})[each.method.lower()] = _describe(each, schemas)
     asked = {each.__name__ for each in parameters}
     return {
@@ -115,23 +123,35 @@ def _describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "description": (operation.answer.__doc__ or "").strip(),
         "content": {JSON: {"schema": _reference(operation.answer)}},
     }
-    responses = {"200": answer, **problem_responses(PROBLEMS)}
+    if operation is RECALL_MANY:
+        answer["content"] |= {
+            LINES: {"schema": {"type": "string", "description": "One answer of the list in each line, as JSON."}},
+            ARROW: {"schema": {"type": "string", "format": "binary", "description": "A column for each field."}},
+        }
+    responses = {"200": answer, **problem_responses(COMMON)}
     described = {"operationId": operation.name, "summary": operation.summary, "responses": responses}
     parameters = []
-    if operation.question is not None and not operation.bodies:
+    if operation.question is not None:
         schema = schemas[operation.question.__name__]
         parameters = [
             _parameter(name, each, operation.in_path == name, name in schema["required"])
             for name, each in schema["properties"].items()
+            if name != operation.rows
         ]
-    if operation.writes:
+    if operation.has_key:
         parameters.append(_KEY)
-    else:
+        responses |= problem_responses([409])
+    if operation.method == "GET" and operation.is_stateful:
         answer["headers"] = {"ETag": {"description": "The state of the memory.", "schema": {"type": "string"}}}
         responses["304"] = {"description": "The memory is as it was at the state of If-None-Match."}
-    if operation.bodies:
-        lines = {"type": "string", "description": "One fact of the list in each line, as JSON."}
-        content = {JSON: {"schema": _reference(msg.Remember)}, LINES: {"schema": lines}}
+    if operation.rows is not None and operation.question is not None:
+        lines = f"One of the {operation.rows} in each line, as JSON; all else is a parameter."
+        arrow = f"The {operation.rows}, with a column for each part, not compressed; all else is a parameter."
+        content = {
+            JSON: {"schema": _reference(operation.question)},
+            LINES: {"schema": {"type": "string", "description": lines}},
+            ARROW: {"schema": {"type": "string", "format": "binary", "description": arrow}},
+        }
         described["requestBody"] = {"required": True, "content": content}
     return {**described, "parameters": parameters}
 

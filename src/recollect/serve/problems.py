@@ -14,7 +14,7 @@ from starlette.responses import Response
 from recollect.serve.messages import Message, Problem
 
 PROBLEM_TYPE = "application/problem+json"
-# what any operation may answer instead: status -> reason
+# what an operation may answer instead: status -> reason
 PROBLEMS = {
     400: "The question cannot be answered; the sentence says why.",
     401: "The token is missing or wrong.",
@@ -22,10 +22,12 @@ PROBLEMS = {
     404: "There is no such label or page.",
     405: "There is no such method.",
     408: "The body was sent too slowly.",
+    409: "The key was used for another request.",
     413: "The body is too large.",
     415: "The body has another type.",
     503: "Too many questions at a time; try again after the seconds of Retry-After.",
 }
+COMMON = tuple(status for status in PROBLEMS if status != 409)  # of every operation
 _PLACE = re.compile(r"^(?P<text>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from recollect.errors import DataWarning, UserError
-from recollect.graph.facts import SLOT_NAMES, EpisodicGraph
+from recollect.graph.facts import SLOT_NAMES
 from recollect.memory.memory import Memory
 from recollect.memory.snapshot import Snapshot
-from recollect.serve.browse import NEVER, Ints, StoreView
+from recollect.serve.browse import StoreView
 from recollect.serve.messages import (
+    MAX_ANSWERS,
     MAX_TOP,
     About,
     Answer,
@@ -30,34 +28,43 @@ from recollect.serve.messages import (
     Changed,
     Changes,
     Completion,
-    Edge,
     EntityFacts,
-    Fact,
     Forget,
     GraphPart,
     Interval,
     Know,
     Label,
     Labels,
+    ManyAnswers,
     Message,
     NewFact,
+    NumberedAnswer,
     OneEntity,
     Picture,
-    Reason,
     Recall,
+    RecallMany,
     Reliability,
-    ReliabilityBin,
     Remember,
     Since,
-    SlotReliability,
     Timeline,
     Times,
     Triple,
+    Undo,
     Why,
+)
+from recollect.serve.reliability import ReliabilityMeter
+from recollect.serve.tables import (
+    answer_fields,
+    answers_of,
+    complete_time,
+    edges,
+    example_fact,
+    has_times,
+    thinned,
+    time_label,
 )
 
 SPO = ("subject", "predicate", "object")
-SCANNED_TIMES = 100_000  # ordinals whose digits are compared, some 0.1 s
 
 
 class ReadOnlyError(UserError):
@@ -71,8 +78,7 @@ class Service:
         self.memory, self.read_only = memory, read_only
         self._lock, self._write_lock = Lock(), Lock()
         self._views: WeakKeyDictionary[Snapshot, StoreView] = WeakKeyDictionary()
-        self._measuring = Lock()
-        self._measured: tuple[EpisodicGraph, Reliability] | None = None
+        self._meter = ReliabilityMeter()
 
     @property
     def state(self) -> str:
@@ -106,6 +112,23 @@ class Service:
         memory = self.memory.snapshot(question.known_at)
         found = memory.recall_many(given, top=question.top, include=question.include, explain=question.explain)
         return Answers(answers=answers_of(found))
+
+    def recall_table(self, question: RecallMany) -> pl.DataFrame:
+        """Return the answers to many questions as a table; its column `query` is the number of the question."""
+        if len(question.questions) * question.top > MAX_ANSWERS:
+            raise UserError(
+                f"{len(question.questions):,} questions with up to {question.top} answers each; at most "
+                f"{MAX_ANSWERS:,} answers are given together: ask fewer, or lower top"
+            )
+        names = SLOT_NAMES.values()
+        given = {name: [getattr(each, name) for each in question.questions] for name in names}
+        memory = self.memory.snapshot(question.known_at)
+        return memory.recall_many(given, top=question.top, include=question.include, explain=question.explain)
+
+    def recall_many(self, question: RecallMany) -> ManyAnswers:
+        """Return the best answers to many questions."""
+        table = self.recall_table(question)
+        return ManyAnswers(answers=[NumberedAnswer(**answer) for answer in answer_fields(table)])
 
     def know(self, question: Know) -> Answers:
         """Return what holds as of a time."""
@@ -199,12 +222,8 @@ class Service:
         )
 
     def reliability(self) -> Reliability:
-        """Return how far probabilities can be relied on; measured when it is first asked for, and after each change."""
-        memory = self.memory.snapshot()
-        with self._measuring:
-            if self._measured is None or self._measured[0] is not memory.graph:
-                self._measured = (memory.graph, reliability_of(memory))
-            return self._measured[1]
+        """Return how far probabilities can be relied on, or that this is being measured."""
+        return self._meter.of(self.memory.snapshot())
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -232,6 +251,11 @@ class Service:
                     f"{len(found):,} runs of {triples:,} triples would be forgotten; if so, give several=true"
                 )
         return self._changed(self.memory.forget(**parts, key=key))
+
+    def undo(self, question: Undo) -> Changed:
+        """Take an event back, all of it or nothing, by an event of its own."""
+        self._check_writable()
+        return self._changed(self.memory.undo(question.event))
 
     def journal(self, question: Since) -> Changed:
         """Return what was remembered and forgotten between two moments, the latest changes if there are too many."""
@@ -282,88 +306,3 @@ def know(memory: Snapshot, question: Know) -> list[Answer]:
     given = {name: getattr(question, name) for name in SPO}
     found = memory.know(**given, as_of=question.as_of, top=question.top, include=question.include)
     return answers_of(found, time_label(memory, memory.time_of(question.as_of)))
-
-
-def has_times(memory: Snapshot) -> bool:
-    """Return whether a memory is episodic."""
-    return "t" in memory.scorer.slots
-
-
-def time_label(memory: Snapshot, time: int) -> str | None:
-    """Return the label of a time; of a semantic memory, the time that it was projected to, if it was."""
-    return memory.graph.times.label(time) if has_times(memory) else memory.about.get("projection", {}).get("as_of")
-
-
-def reliability_of(memory: Snapshot) -> Reliability:
-    """Return how reliable the probabilities of a memory are on the facts of its test split."""
-    slots = [
-        SlotReliability(
-            slot=slot,
-            bins=[ReliabilityBin(**{name: row[name] for name in ReliabilityBin.__struct_fields__}) for row in rows],
-        )
-        for slot, measured in memory.reliability().items()
-        for rows in [measured["after"]["bins"]]
-    ]
-    return Reliability(facts=memory.graph.counts.get("test", 0), slots=slots)
-
-
-def complete_time(memory: Snapshot, question: Completion) -> Labels:
-    """Return times whose labels begin with a text, in their order; the number of facts is left at 0."""
-    times = memory.graph.times
-    first, count = 0, len(times) if has_times(memory) else 0
-    if times.grain != "ordinal":  # the order of other labels is that of their times
-        first = bisect_left(range(count), question.text, key=times.label)
-        count = min(count, first + question.top)
-    labels = (times.label(i) for i in range(first, min(count, first + SCANNED_TIMES)))
-    found = islice((label for label in labels if label.startswith(question.text)), question.top)
-    return Labels(labels=[Label(label=label, facts=0) for label in found])
-
-
-def example_fact(view: StoreView) -> Fact | None:
-    """Return a fact from the middle of the store; None if it is empty."""
-    if not len(view.s):
-        return None
-    (edge,) = edges(view, np.array([len(view.s) // 2]), 0)
-    return Fact(subject=edge.subject, predicate=edge.predicate, object=edge.object, time=edge.start)
-
-
-def answers_of(table: pl.DataFrame, time: str | None = None) -> list[Answer]:
-    """Return the rows of a table of answers; `time` is that of rows without one."""
-    answers = []
-    for row in table.iter_rows(named=True):
-        row.pop("query", None)
-        why = row.pop("why", None)
-        reasons = None if why is None else [Reason(**reason) for reason in why]
-        answers.append(Answer(**{"time": time, **row}, why=reasons))
-    return answers
-
-
-def edges(view: StoreView, runs: Ints, time: int) -> list[Edge]:
-    """Return stored runs by label, and whether each holds at a time."""
-    graph, times = view.graph, view.graph.times
-    columns = (view.s, view.p, view.o, view.first, view.last)
-    numbers = zip(*(column[runs].tolist() for column in columns), view.holds(runs, time).tolist(), strict=True)
-    return [
-        Edge(
-            subject=graph.entities.labels[s],
-            predicate=graph.predicates.labels[p],
-            object=graph.entities.labels[o],
-            start=times.label(first) if view.has_times else None,
-            end=times.label(last) if view.has_times and last < NEVER else None,
-            holds=is_held,
-        )
-        for s, p, o, first, last, is_held in numbers
-    ]
-
-
-def thinned(values: NDArray[np.float64], count: int) -> Ints:
-    """Return the indices of the largest of every block of neighbouring values, of at most `count` blocks.
-
-    >>> thinned(np.array([0.1, 0.3, 0.2, 0.2, 0.5]), 3).tolist()
-    [1, 2, 4]
-    """
-    width = max(1, -(-len(values) // count))
-    blocks = -(-len(values) // width)
-    padded = np.full(blocks * width, -np.inf)
-    padded[: len(values)] = values
-    return padded.reshape(blocks, width).argmax(axis=1) + np.arange(blocks) * width

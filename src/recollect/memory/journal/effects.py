@@ -6,7 +6,7 @@ Only the train split is stored; the cost is that of reading it once, whatever is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,16 @@ def removal_of(facts: Source, entity: str | None, parts: FactParts, options: Map
         if facts is None:
             return matching(graph, parts.triple, parts.bins(graph.times, inclusive_end=options["inclusive_end"]))
         return removal(graph, asked_facts(graph, facts, **options, forget=True))
+
+    return effect
+
+
+def reversal_of(delta: Delta) -> Effect:
+    """Return the effect of taking a change back, as far as what it did is still as it left it."""
+
+    def effect(graph: EpisodicGraph) -> Delta:
+        back, gone = addition(graph, delta.removed), removal(graph, delta.added)
+        return replace(back, frame=pl.concat([gone.frame, back.frame]))
 
     return effect
 

@@ -132,6 +132,11 @@ class Events:
             query = "SELECT 1 FROM files WHERE name = ? AND digest = ?"
             return connection.execute(query, (name, digest)).fetchone() is not None
 
+    def has_name(self, name: str) -> bool:
+        """Return whether a file of this name was remembered, whatever its content."""
+        with self.explained() as connection:
+            return connection.execute("SELECT 1 FROM files WHERE name = ?", (name,)).fetchone() is not None
+
 
 class Transaction(Events):
     """The events inside a transaction of the only writer: what is appended is on disk when it ends."""

@@ -48,11 +48,8 @@ export function ask(path, parameters = {}, signal = undefined) {
 }
 
 export function send(method, path, body) {
-  return request(path, {
-    method,
-    headers: { ...headers(), "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-  });
+  const sent = body && { headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  return request(path, { method, headers: headers(), ...sent });
 }
 
 // Delete what the parameters say.

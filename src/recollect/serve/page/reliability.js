@@ -1,33 +1,42 @@
 // Calibration: among answers said to be true with probability p, the share that is true.
-import { html, useState } from "./dom.js";
+import { html, useEffect, useState } from "./dom.js";
 import { useAnswer } from "./api.js";
 import { Problem, percent } from "./answers.js";
 
 const SIZE = 260; // of the plot, pixels
 const LEFT = 44; // room for labels
 const BOTTOM = 30;
+const AGAIN = 700; // milliseconds until it is asked again whether all is measured
 const FEW = 20; // candidates below which a share says little
 const WORDS = { subject: "Who", predicate: "What", object: "Whom", time: "When", entity: "Who and whom" };
 
 export function Reliability({ about }) {
-  const { answer, error, busy } = useAnswer("/v1/reliability", {});
+  const [asked, setAsked] = useState(0);
+  const { answer, error, busy } = useAnswer("/v1/reliability", {}, asked);
+  const isMeasuring = answer?.status === "measuring";
+  useEffect(() => {
+    if (!isMeasuring || busy) return undefined;
+    const timer = setTimeout(() => setAsked(asked + 1), AGAIN);
+    return () => clearTimeout(timer);
+  }, [isMeasuring, busy, asked]);
   const [chosen, setChosen] = useState(0);
   if (!about.calibrated.length) return html`<p class="quiet">Probabilities are not calibrated.</p>`;
   const slot = answer?.slots[chosen];
-  return html`<section class="reliability" aria-busy=${String(busy)}>
+  return html`<section class="reliability" aria-busy=${String(isMeasuring || !answer)}>
     <h2>How far probabilities can be relied on</h2>
     <${Problem} error=${error} />
-    ${busy && html`<p class="quiet" role="status">Measuring on withheld facts…</p>`}
+    <p class="quiet" role="status">${isMeasuring && `Measuring on ${answer.facts.toLocaleString("en")} withheld facts…`}</p>
     ${
-      answer &&
-      !slot &&
+      answer?.status === "none" &&
       html`<p class="quiet">Nothing is measured here: all facts were learned and none withheld.
       Probabilities are calibrated on facts that were held out while learning.</p>`
     }
     ${
       slot &&
       html`<p class="quiet">Of answers said to be true with a probability, the share that is true, by tenth;
-        on the diagonal the two agree. Asked about a sample of ${answer.facts.toLocaleString("en")} withheld facts.</p>
+        on the diagonal the two agree. Asked about a sample of ${answer.facts.toLocaleString("en")} withheld facts${
+          answer.ahead ? ", which are later than all that is stored; each was asked about with everything before it" : ""
+        }.</p>
       <div class="choices" role="group" aria-label="Part of the fact">
         ${answer.slots.map(
           (each, i) => html`<button type="button" class="plain" key=${each.slot}

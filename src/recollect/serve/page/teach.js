@@ -10,22 +10,9 @@ import { go } from "./route.js";
 const NAMES = Object.keys(BOXES);
 const SHOWN = 12; // facts of a change that are listed
 
-// Return the run of a change as the service takes it; a run without an end goes on.
-function run({ subject, predicate, object, start, end }) {
-  return { subject, predicate, object, start: start ?? undefined, end: end ?? undefined };
-}
-
-// Take changes back: what was added is forgotten, what was removed is remembered.
+// Take an event of the journal back, all of it at once.
 async function undo(changes) {
-  const done = [];
-  for (const each of changes.filter(({ change }) => change === "added")) {
-    done.push(...(await remove("/v1/facts", { ...run(each), inclusive_end: true })).changes);
-  }
-  const removed = changes.filter(({ change }) => change === "removed").map(run);
-  if (removed.length) {
-    done.push(...(await send("POST", "/v1/facts", { facts: removed, inclusive_end: true })).changes);
-  }
-  return done;
+  return (await send("POST", `/v1/undo?event=${changes[0].event}`)).changes;
 }
 
 export function TeachView({ route, axis, onChanged }) {

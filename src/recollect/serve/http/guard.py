@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recollect.serve.metrics import Metrics
+from recollect.serve.http.metrics import Metrics
 from recollect.serve.problems import ProblemError, problem_response
 
 MAX_BODY = 16 * 2**20  # bytes

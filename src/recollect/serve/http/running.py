@@ -18,8 +18,8 @@ from uvicorn.supervisors import Multiprocess
 from recollect.errors import UserError
 from recollect.memory.bundle.folder import read_bundle
 from recollect.memory.memory import Memory
-from recollect.serve.guard import LOOPBACK, Access
-from recollect.serve.rest import create_app
+from recollect.serve.http.guard import LOOPBACK, Access
+from recollect.serve.http.rest import create_app
 from recollect.serve.service import Service
 
 SETTINGS = "RECOLLECT_SERVE"  # environment variable that hands the settings to worker processes

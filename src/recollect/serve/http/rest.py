@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,19 +20,20 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from recollect.errors import UserError
+from recollect.errors import ReusedKeyError, UserError
 from recollect.serve.agents import AgentEndpoint, build_server
-from recollect.serve.guard import Access, Guard
-from recollect.serve.messages import Message, NewFact, Remember
-from recollect.serve.metrics import CONTENT_TYPE, Metrics
-from recollect.serve.operations import JSON, LINES, MAX_KEY, READS, WRITES, Operation, openapi
+from recollect.serve.http.bodies import accepted, parse_body, write_arrow, write_lines
+from recollect.serve.http.guard import Access, Guard
+from recollect.serve.http.metrics import CONTENT_TYPE, Metrics
+from recollect.serve.messages import Message, RecallMany
+from recollect.serve.operations import ARROW, JSON, LINES, MAX_KEY, READS, RECALL_MANY, WRITES, Operation, openapi
 from recollect.serve.problems import ProblemError, explain_invalid, problem_response, to_json
 from recollect.serve.service import ReadOnlyError, Service
 
 THREADS = 2  # questions that are answered at a time: more would wait for the interpreter's lock
 WAITING = 256  # questions that may be under way or wait for a thread
 RETRY_SECONDS = 1
-PAGE = Path(__file__).parent / "page"  # index.html and the files under /static
+PAGE = Path(__file__).parents[1] / "page"  # index.html and the files under /static
 INTERNAL = "the question could not be answered for a fault of recollect's; the log of the service says more"
 UNCACHED = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 
@@ -65,6 +66,25 @@ class Workers:
         self._pool.shutdown()
 
 
+@dataclass(frozen=True)
+class Pools:
+    """Threads for what is asked; what takes long must not hold up what does not."""
+
+    questions: Workers
+    changes: Workers
+    bulk: Workers  # many questions at a time
+
+    @classmethod
+    def start(cls, metrics: Metrics, *, threads: int, waiting: int) -> Pools:
+        """Return pools in which as many questions as given may be under way or wait; changes are made one by one."""
+        return cls(*(Workers(metrics, threads=count, waiting=waiting) for count in (threads, 1, 1)))
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        for pool in (self.questions, self.changes, self.bulk):
+            pool.close()
+
+
 class PageFiles(StaticFiles):
     """Files of the page; a browser asks each time whether they changed."""
 
@@ -78,13 +98,15 @@ class PageFiles(StaticFiles):
 class RestApi:
     """The routes of a service."""
 
-    def __init__(self, service: Service, metrics: Metrics, workers: Workers, writers: Workers) -> None:
-        self.service, self.metrics, self.workers, self.writers = service, metrics, workers, writers
+    def __init__(self, service: Service, metrics: Metrics, pools: Pools) -> None:
+        self.service, self.metrics, self.pools = service, metrics, pools
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of all operations, of health and of the page."""
         found: list[BaseRoute] = [Route(each.path, self._read(each), name=each.name) for each in READS]
         found += [Route(each.path, self._write(each), name=each.name, methods=[each.method]) for each in WRITES]
+        many = RECALL_MANY
+        found.append(Route(many.path, _named(many.name, self._recall_many), name=many.name, methods=[many.method]))
         found += [
             Route("/healthz", _named("healthz", self._health)),
             Route("/readyz", _named("readyz", self._health)),
@@ -101,11 +123,11 @@ class RestApi:
 
         async def handle(request: Request) -> Response:
             state = self.service.state
-            headers = {"ETag": f'"{state}"', **UNCACHED}
+            headers = {"ETag": f'"{state}"', **UNCACHED} if operation.is_stateful else UNCACHED
             question = parse_question(request, operation)
-            if is_current(request.headers.get("if-none-match"), state):
+            if operation.is_stateful and is_current(request.headers.get("if-none-match"), state):
                 return Response(status_code=304, headers=headers)
-            body = await self.workers.run(_answer, self.service, operation, question)
+            body = await self.pools.questions.run(_answer, self.service, operation, question)
             return Response(body, headers=headers, media_type="application/json")
 
         return _named(operation.name, handle)
@@ -118,15 +140,22 @@ class RestApi:
             if key is not None and len(key) > MAX_KEY:
                 raise ProblemError(400, f"the idempotency key has {len(key)} characters; at most {MAX_KEY} are kept")
             body = await request.body()
-            if operation.bodies:
-                question: Message | None = parse_facts(request.headers.get("content-type", ""), body)
+            question: Message | None
+            if operation.rows is not None:
+                question = await self.pools.changes.run(parse_rows, request, body, operation)
             else:
                 question = parse_question(request, operation)
-            given = f"{operation.name} {request.url.query} {hashlib.sha256(body).hexdigest()} {key}"
-            found = await self.writers.run(_answer, self.service, operation, question, None if key is None else given)
-            return Response(found, headers=UNCACHED, media_type="application/json")
+            keys = (key,) if operation.has_key else ()
+            found = await self.pools.changes.run(_answer, self.service, operation, question, *keys)
+            return Response(found, headers=UNCACHED, media_type=JSON)
 
         return _named(operation.name, handle)
+
+    async def _recall_many(self, request: Request) -> Response:
+        """Answer many questions, in the type that the client accepts."""
+        kind, body = accepted(request.headers.get("accept", "")), await request.body()
+        found = await self.pools.bulk.run(_answer_many, self.service, request, body, kind)
+        return Response(found, headers={**UNCACHED, "Vary": "Authorization, Accept"}, media_type=kind)
 
     async def _health(self, request: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
@@ -147,11 +176,8 @@ class RestApi:
 
 def parse_question(request: Request, operation: Operation) -> Message | None:
     """Return the question of a request; raise ProblemError for parameters that do not fit it."""
-    given = request.query_params.multi_items()
+    given = check_once(request)
     names = [name for name, _ in given]
-    for name in names:
-        if names.count(name) > 1:
-            raise ProblemError(400, f"{name} is given {names.count(name)} times; give it once")
     if operation.question is None:
         if names:
             raise ProblemError(400, f"unknown parameter {names[0]!r}; {operation.path} takes none")
@@ -164,6 +190,16 @@ def parse_question(request: Request, operation: Operation) -> Message | None:
         raise ProblemError(400, explain_invalid(error, operation.question)) from error
 
 
+def check_once(request: Request) -> list[tuple[str, str]]:
+    """Return the parameters of a request; raise ProblemError if one is given twice."""
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise ProblemError(400, f"{name} is given {names.count(name)} times; give it once")
+    return given
+
+
 def is_current(given: str | None, state: str) -> bool:
     """Return whether If-None-Match names the state of the memory."""
     if not given or not state:
@@ -171,20 +207,25 @@ def is_current(given: str | None, state: str) -> bool:
     return given.strip() == "*" or f'"{state}"' in (each.strip().removeprefix("W/") for each in given.split(","))
 
 
-def parse_facts(content_type: str, body: bytes) -> Remember:
-    """Return the facts of a body: one JSON document, or one fact in each line."""
-    kind = content_type.partition(";")[0].strip().lower()
+def parse_rows(request: Request, body: bytes, operation: Operation) -> Message:
+    """Return the question of a request whose body has many rows."""
+    assert operation.question is not None
+    assert operation.rows is not None
+    given = check_once(request)
+    return parse_body(request.headers.get("content-type", ""), body, operation.question, operation.rows, dict(given))
+
+
+def _answer_many(service: Service, request: Request, body: bytes, kind: str) -> bytes:
+    """Return the answers to many questions in a type of bodies; raise ProblemError for a user's mistake."""
+    question = parse_rows(request, body, RECALL_MANY)
+    assert isinstance(question, RecallMany)
     try:
-        if kind == JSON:
-            return msgspec.json.decode(body, type=Remember)
-        if kind == LINES:
-            facts = msgspec.json.Decoder(NewFact).decode_lines(body)
-            return msgspec.convert({"facts": facts}, Remember)
-    except msgspec.ValidationError as error:
-        raise ProblemError(400, explain_invalid(error, Remember)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProblemError(400, f"the body is not readable as {kind} ({error}); correct it") from error
-    raise ProblemError(415, f"the body has the type {kind or 'of nothing'!r}; send {JSON} or {LINES}")
+        if kind == ARROW:
+            return write_arrow(service.recall_table(question))
+        found = service.recall_many(question)
+    except UserError as error:
+        raise ProblemError(400, str(error)) from error
+    return write_lines(found.answers) if kind == LINES else to_json(found)
 
 
 def _answer(service: Service, operation: Operation, question: Message | None, *key: str | None) -> bytes:
@@ -193,6 +234,8 @@ def _answer(service: Service, operation: Operation, question: Message | None, *k
         return to_json(operation.ask(service, question, *key))
     except ReadOnlyError as error:
         raise ProblemError(403, str(error)) from error
+    except ReusedKeyError as error:
+        raise ProblemError(409, str(error)) from error
     except UserError as error:
         is_missing = operation.in_path is not None and str(error).startswith("unknown ")
         raise ProblemError(404 if is_missing else 400, str(error)) from error
@@ -231,20 +274,17 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 def create_app(service: Service, access: Access, *, threads: int = THREADS, waiting: int = WAITING) -> ASGIApp:
     """Return the ASGI application of a service."""
     metrics = Metrics()
-    workers = Workers(metrics, threads=threads, waiting=waiting)
-
-    writers = Workers(metrics, threads=1, waiting=waiting)  # a long change must not hold up questions
-    agents = AgentEndpoint(build_server(service, workers.run))
+    pools = Pools.start(metrics, threads=threads, waiting=waiting)
+    agents = AgentEndpoint(build_server(service, pools.questions.run))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with agents.run():
             yield
-        workers.close()
-        writers.close()
+        pools.close()
 
     app = Starlette(
-        routes=[*RestApi(service, metrics, workers, writers).routes(), Route("/mcp", agents)],
+        routes=[*RestApi(service, metrics, pools).routes(), Route("/mcp", agents)],
         exception_handlers={ProblemError: _on_problem, HTTPException: _on_http_error},
         lifespan=lifespan,
     )

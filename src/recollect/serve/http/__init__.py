@@ -1,0 +1,1 @@
+"""The service over HTTP: REST routes, bodies, who may ask, metrics, processes."""
