@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
 
-.PHONY: demo test test-all torture test-avx2 check docs bench paper clean
+.PHONY: demo test test-all torture test-avx2 test-spark check docs bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/python -m examples.demo --out recollect-demo
@@ -21,6 +21,10 @@ torture: $(READY)  ## the fault injection at full size: kills, concurrent writer
 
 test-avx2: $(READY)  ## the fast tests as on a CPU without AVX-512
 	$(AVX2) $(BIN)/python -m pytest -m "not long"
+
+test-spark: $(READY)  ## the tests that need Spark, which no other target installs: 450 MB, and Java 17
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark]'
+	$(BIN)/python -m pytest tests/io/test_spark_events.py
 
 check: $(READY)  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -441,7 +441,7 @@ def test_export_and_back(run, tmp_path, format):
 def test_unknown_formats_are_refused(run, tmp_path):
     code, _, err = run("data", "export", "world", "--format", "xls", "--out", tmp_path / "g")
     assert code == 2
-    assert "unknown format 'xls'; choose one of parquet, tsv, spreadsheet, nquads, rdf-star, ids" in err
+    assert "unknown format 'xls'; choose one of parquet, partitioned, tsv, spreadsheet, nquads, rdf-star, ids" in err
 
 
 # the real ones

@@ -15,7 +15,7 @@ import pytest
 
 from recollect import UserError
 from recollect.graph.times import time_bin
-from recollect.io.events import EventRecipe, event_files, query, read_events
+from recollect.io.events import EventRecipe, event_files, on_duckdb, query, read_events
 
 COUNTRIES = ["USA", "GBR", "RUS", "CHN", "Côte d'Ivoire"]
 SECTORS = ["Government,Police", "Police,Government", "Social", "Elite,Government,Elite"]
@@ -216,7 +216,7 @@ def test_every_row_is_accounted_for(tmp_path, form, recipe):
 
 
 def test_rows_across_read_buffers_are_accounted_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(query, "CSV_OPTIONS", {**query.CSV_OPTIONS, "buffer_size": 2048, "max_line_size": 1024})
+    monkeypatch.setattr(on_duckdb, "CSV_OPTIONS", {**on_duckdb.CSV_OPTIONS, "buffer_size": 2048, "max_line_size": 1024})
     paths = [
         write(tmp_path / f"{i}.csv", [gdelt(10**6, width=57), *random_rows(random.Random(i), "gdelt", 2000)])
         for i in range(2)
@@ -263,10 +263,10 @@ def test_builds_do_not_depend_on_threads_or_memory(tmp_path, monkeypatch):
     path = write(tmp_path / "a.csv", rows)
     recipe = EventRecipe(counts=True)
     expected = oracle([path], recipe, "gdelt")
-    monkeypatch.setattr(query, "CSV_OPTIONS", {**query.CSV_OPTIONS, "buffer_size": 8192, "max_line_size": 4096})
+    monkeypatch.setattr(on_duckdb, "CSV_OPTIONS", {**on_duckdb.CSV_OPTIONS, "buffer_size": 8192, "max_line_size": 4096})
     fingerprints = set()
     for limit in ("2GiB", "128MiB"):
-        monkeypatch.setattr(query, "MEMORY_LIMIT", limit)
+        monkeypatch.setattr(on_duckdb, "MEMORY_LIMIT", limit)
         graph = read_events(path, recipe)
         agree(graph, expected, recipe)
         fingerprints.add(graph.fingerprint)
@@ -288,7 +288,7 @@ def test_files_are_read_through_links_and_relative_paths(tmp_path, monkeypatch):
 
 def test_too_little_memory_is_reported(tmp_path, monkeypatch):
     path = write(tmp_path / "a.csv", [gdelt(1)])
-    monkeypatch.setattr(query, "MEMORY_LIMIT", "1MB")
+    monkeypatch.setattr(on_duckdb, "MEMORY_LIMIT", "1MB")
     with pytest.raises(UserError, match=r"a\.csv and others: DuckDB stopped \(Out of Memory Error"):
         read_events(path)
 

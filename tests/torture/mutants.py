@@ -24,7 +24,7 @@ import pyarrow.parquet
 import torch
 
 from recollect import EpisodicGraph, Facts, TimeAxis, UserError, Vocabulary, load
-from recollect.io.formats import digest_of_file
+from recollect.io.label_tables import digest_of_file
 from recollect.memory.bundle import folder as bundle
 
 NUMBERS = [0, 1, -1, 2, 255, 2**31, 2**32 + 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64, 10**18, 10**30, 10**400]

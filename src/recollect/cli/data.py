@@ -136,7 +136,10 @@ def data_build(
     until: Annotated[str | None, typer.Option(help="Last date, included.")] = None,
     entities: Annotated[int | None, typer.Option(help="Keep the most frequent entities.")] = None,
     self_loops: Annotated[bool, typer.Option(help="Keep events of an actor with itself.")] = True,
-    counts: Annotated[bool, typer.Option("--counts/--presence", help="Weight of a fact: events, or 1.")] = False,
+    counts: Annotated[bool, typer.Option("--counts/--presence", help="Weigh facts by events.")] = False,
+    engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master; by default this machine.")] = None,
+    format: Annotated[str, typer.Option(help="See data formats.")] = "parquet",
     force: opt.Force = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -146,9 +149,11 @@ def data_build(
     recollect data build events.tab --out icews.graph
     recollect data build 'events/*.CSV.zip' --grain month --out gdelt.graph
     recollect data build events.tab --entities 500 --since 2018 --out big.graph
+    recollect data build gdelt --engine spark --format partitioned --out gdelt.graph
     Next: recollect train gdelt.graph
     """
-    from recollect.io.events import EventRecipe
+    from recollect.io.events import EventRecipe, check_engine
+    from recollect.io.exchange import check_format
 
     recipe = EventRecipe(
         actors=actors,
@@ -160,8 +165,10 @@ def data_build(
         self_loops=self_loops,
         counts=counts,
     )
+    check_engine(engine, master)
+    check_format(format)
     check_graph_place(out, force)
-    graph = build_graph(sources, recipe, out, force)
+    graph = build_graph(sources, recipe, out, engine=engine, master=master, format=format, force=force)
     about = {
         "out": str(out),
         "rows": sum(graph.rows.values()),
@@ -181,7 +188,16 @@ def data_build(
     print_line(f"{about['rows']:,} rows = " + " + ".join(f"{count:,} {what}" for what, count in parts.items()))
 
 
-def build_graph(sources: list[str], recipe: EventRecipe, out: Path, force: bool) -> EpisodicGraph:
+def build_graph(
+    sources: list[str],
+    recipe: EventRecipe,
+    out: Path,
+    *,
+    engine: str = "duckdb",
+    master: str | None = None,
+    format: str = "parquet",
+    force: bool = False,
+) -> EpisodicGraph:
     """Read event files with a progress bar, write the graph to `out`, and return it."""
     from dataclasses import asdict
 
@@ -200,9 +216,11 @@ def build_graph(sources: list[str], recipe: EventRecipe, out: Path, force: bool)
             names=lambda: code_names(fetch(CAMEO)),
             name=out.name,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
+            engine=engine,
+            master=master,
         )
     inputs = [{"name": path.name, "bytes": path.stat().st_size} for path in files]
-    write_graph(graph, out, about={"recipe": asdict(recipe), "inputs": inputs}, overwrite=force)
+    write_graph(graph, out, format, about={"recipe": asdict(recipe), "inputs": inputs}, overwrite=force)
     return graph
 
 

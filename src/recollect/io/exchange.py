@@ -23,7 +23,8 @@ from recollect.graph.facts import EpisodicGraph, Vocabulary
 from recollect.graph.runs import Runs, has_runs, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
-from recollect.io.formats import EXTRAS, FORMATS, GRAPH, RESTORE, RUNS, digest_of_file, extras_of
+from recollect.io.formats import FORMATS
+from recollect.io.label_tables import EXTRAS, GRAPH, RESTORE, RUNS, digest_of_file, extras_of
 
 __all__ = ["FORMATS", "GRAPH", "check_format", "is_export", "read_graph", "write_graph"]
 
@@ -166,8 +167,13 @@ def _metadata(graph: EpisodicGraph, format: str, folder: Path) -> dict[str, Any]
             "predicate": _unused(graph.predicates, facts.p),
         },
         "fingerprint": graph.fingerprint,
-        "files": {file.name: digest_of_file(file) for file in sorted(folder.iterdir())},
+        "files": {str(file.relative_to(folder).as_posix()): digest_of_file(file) for file in _files_of(folder)},
     }
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return all files of a folder and of those inside it, in order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """File formats of exported graphs.
 
 parquet     one compressed table of labels, for any data tool
+partitioned the same in folders, split=train/year=2014/facts.parquet, for engines that read in parallel
 tsv         labels separated by tabs, one file per split, as graphs are published
 spreadsheet tsv in which no label is a formula
 nquads      N-Quads, the time as the name of the graph
@@ -18,32 +19,39 @@ To add a format, write a function that writes a graph into a folder and one that
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 import polars as pl
-import torch
-from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import KINDS, SLOT_NAMES, EpisodicGraph, Facts, Vocabulary
-from recollect.graph.runs import Runs, RunSplits, has_runs, split_runs
+from recollect.graph.facts import SLOT_NAMES, EpisodicGraph, Vocabulary
+from recollect.graph.runs import has_runs, split_runs
 from recollect.graph.times import TimeAxis
+from recollect.io.label_tables import (
+    END,
+    EXTRAS,
+    GRAPH,
+    RESTORE,
+    RUNS,
+    Metadata,
+    extras_of,
+    graph_from_cells,
+    graph_from_labels,
+    read_parquet,
+    read_partitioned,
+    run_table,
+    write_parquet,
+    write_partitioned,
+    written_labels,
+)
 from recollect.io.table import Table, first_true
 
-GRAPH, FACTS, STAT = "graph.json", "facts.parquet", "stat.txt"
+STAT = "stat.txt"
 ID_FILES = {"entity": "entity2id.txt", "predicate": "relation2id.txt", "time": "time2id.txt"}
-EXTRAS = ("value", "weight")  # optional columns of facts
-START, END = "start", "end"  # columns of a graph of intervals, instead of the time
-RUNS = "intervals"  # entry of graph.json that says that the graph has them
-RESTORE = "restore it or export the graph again"
-
-Metadata: TypeAlias = Mapping[str, Any]  # the content of graph.json
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _LABEL_ID, _SIZES = "{label}\t{id}", "{entity}\t{predicate}\t{time}"
@@ -67,153 +75,6 @@ class Format:
     extras: bool  # whether it can express values and weights
 
 
-def extras_of(facts: Facts) -> list[str]:
-    """Return the names of the optional columns that facts have."""
-    return [extra for extra in EXTRAS if getattr(facts, extra) is not None]
-
-
-def digest_of_file(file: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _written_labels(graph: EpisodicGraph, escape: Callable[[str], str]) -> dict[str, pl.Series]:
-    """Return the escaped labels of each kind, in the order of their ids; those of `end` are of the time after."""
-    labels = {KINDS[slot]: list(graph.axis(slot).labels) for slot in "spt"}
-    labels[END] = _ends(graph.times) if has_runs(graph) else []
-    return {kind: pl.Series(map(escape, column), dtype=pl.String) for kind, column in labels.items()}
-
-
-def _ends(times: TimeAxis) -> list[str]:
-    """Return the label of the time after each time."""
-    try:
-        return replace(times, first=times.first + times.step).labels
-    except (OverflowError, ValueError) as error:
-        raise UserError(f"no time is after {times.label(len(times) - 1)}; let intervals end before it") from error
-
-
-def _frame(runs: Runs, written: Mapping[str, pl.Series], is_runs: bool) -> pl.DataFrame:
-    """Return runs as a table: escaped labels of each slot, or start and end, then value and weight if there are any."""
-    facts = runs.first
-    columns = {name: written[KINDS[slot]].gather(facts.column(slot).numpy()) for slot, name in SLOT_NAMES.items()}
-    if is_runs:
-        last = pl.Series(runs.last.numpy()).set(pl.Series(runs.goes_on.numpy()), None)
-        columns |= {START: columns.pop("time"), END: written[END].gather(last)}
-    extras = {extra: pl.Series(getattr(facts, extra).numpy()) for extra in extras_of(facts)}
-    return pl.DataFrame(columns | extras)
-
-
-def _graph_from_labels(
-    tables: Mapping[str, Table], metadata: Metadata, unescape: Callable[[str], str]
-) -> EpisodicGraph:
-    """Return the graph of tables whose cells are escaped labels."""
-    labels: dict[str, dict[str, str]] = {kind: {} for kind in KINDS.values()}  # cell -> label
-    labels[END] = {}
-    is_runs = metadata.get(RUNS, False)
-    columns = {name: KINDS[slot] for slot, name in SLOT_NAMES.items()}
-    if is_runs:
-        columns |= {START: columns.pop("time"), END: END}
-    for name, kind in columns.items():
-        for table in tables.values():
-            cells = table.frame[name].unique().drop_nulls()
-            labels[kind] |= {cell: unescape(cell) for cell in cells}
-    vocabularies = {}
-    axis = TimeAxis(**metadata["times"])
-    ids = {}
-    for kind, names in {"time": axis.labels, END: _ends(axis) if is_runs else []}.items():
-        times = {label: i for i, label in enumerate(names)}
-        ids[kind] = {cell: times[label] for cell, label in labels[kind].items() if label in times}
-    for kind in ("entity", "predicate"):
-        vocabulary = Vocabulary.of(kind, [*labels[kind].values(), *metadata["unused"][kind]])
-        vocabularies[kind] = vocabulary
-        ids[kind] = {cell: vocabulary.index(label) for cell, label in labels[kind].items()}
-    return _graph_from_cells(tables, metadata, vocabularies, ids)
-
-
-def _graph_from_cells(
-    tables: Mapping[str, Table],
-    metadata: Metadata,
-    vocabularies: Mapping[str, Vocabulary],
-    ids: Mapping[str, Mapping[str, int]],
-) -> EpisodicGraph:
-    """Return the graph of one table per split, in which the text of each cell is mapped to ids[kind][text]."""
-    splits: dict[str, Runs] = {}
-    is_runs = metadata.get(RUNS, False)
-    axis = TimeAxis(**metadata["times"])
-    for split, expected in metadata["splits"].items():
-        table, height = tables[split], tables[split].frame.height
-        if height != expected["facts"]:
-            raise UserError(
-                f"{table.name}: {height:,} facts of {split}, where {GRAPH} tells {expected['facts']:,}; {RESTORE}"
-            )
-        names = SLOT_NAMES | ({"t": START} if is_runs else {})
-        slots = [_look_up(table, name, ids[KINDS[slot]]) for slot, name in names.items()]
-        end = _look_up(table, END, {**ids[END], "": len(axis)}) if is_runs else slots[3]
-        last, ongoing = end.clamp(max=len(axis) - 1), end == len(axis)
-        value = _look_up(table, "value", {"true": 1, "false": 0}).bool() if expected["value"] else None
-        weight = _tensor(table, table.frame["weight"].cast(pl.Float32, strict=False)) if expected["weight"] else None
-        facts = Facts(Facts.from_columns(*slots).ids, value, weight)
-        splits[split] = Runs(facts, last, ongoing if ongoing.any() else None)
-        backwards = last < slots[3]
-        if backwards.any():
-            row = int(backwards.nonzero()[0, 0])
-            raise UserError(f"{table.where(row + 1)}: the end is not after the start; {RESTORE}")
-    return EpisodicGraph(
-        vocabularies["entity"],
-        vocabularies["predicate"],
-        axis,
-        RunSplits(splits, axis.grain) if is_runs else {split: part.first for split, part in splits.items()},
-        str(metadata["name"]),
-        int(metadata["duplicates"]),
-        dict(metadata["rows"]),
-        dict(metadata["dropped"]),
-    )
-
-
-def _look_up(table: Table, column: str, ids: Mapping[str, int]) -> Tensor:
-    """Return the id of every cell of a column: (n,) int64."""
-    cells = table.frame[column].cast(pl.String).fill_null("")
-    return _tensor(table, cells.replace_strict(ids, default=None, return_dtype=pl.Int64))
-
-
-def _tensor(table: Table, parsed: pl.Series) -> Tensor:
-    """Return a parsed column as a tensor (n,), or raise UserError for the first cell that could not be parsed."""
-    if parsed.null_count():
-        row = first_true(parsed.is_null())
-        given = table.frame[parsed.name][row]
-        raise UserError(f"{table.where(row + 1)}: cannot read {given!r} as the {parsed.name}; {RESTORE}")
-    return torch.from_numpy(parsed.to_numpy(writable=True))
-
-
-def _write_parquet(graph: EpisodicGraph, folder: Path) -> None:
-    """Write all splits as one table with a column `split`."""
-    written = _written_labels(graph, str)
-    is_runs = has_runs(graph)
-    names = [*SLOT_NAMES.values()][:3] + ([START, END] if is_runs else ["time"])
-    empty = pl.DataFrame(schema=dict.fromkeys((*names, "split"), pl.String))
-    frames = [
-        _frame(runs, written, is_runs).with_columns(split=pl.lit(split)) for split, runs in split_runs(graph).items()
-    ]
-    whole = pl.concat([empty, *frames], how="diagonal", rechunk=True)
-    extras = [extra for extra in EXTRAS if extra in whole.columns]
-    whole.select(*empty.columns, *extras).write_parquet(folder / FACTS, compression="zstd")
-
-
-def _read_parquet(folder: Path, metadata: Metadata) -> EpisodicGraph:
-    """Read what `_write_parquet` wrote."""
-    file = folder / FACTS
-    if digest_of_file(file) != metadata["files"][FACTS]:  # checked first: a damaged file can crash the Parquet reader
-        raise UserError(f"{file}: the content is not what was exported (its digest differs); {RESTORE}")
-    whole = pl.read_parquet(file).with_row_index("row", offset=1)
-
-    def table(split: str) -> Table:
-        part = whole.filter(pl.col("split") == split)
-        return Table(part, lambda row: f"{file}, row {part['row'][row - 1]}", str(file))
-
-    return _graph_from_labels({split: table(split) for split in metadata["splits"]}, metadata, str)
-
-
 @dataclass(frozen=True)
 class _TextFormat:
     """One text file per split, written and read by the template of a fact."""
@@ -228,18 +89,18 @@ class _TextFormat:
 
     def write(self, graph: EpisodicGraph, folder: Path) -> None:
         """Write the facts of a graph by label."""
-        self.write_splits(graph, folder, _written_labels(graph, self.escape))
+        self.write_splits(graph, folder, written_labels(graph, self.escape))
 
     def read(self, folder: Path, metadata: Metadata) -> EpisodicGraph:
         """Read what `write` wrote."""
-        return _graph_from_labels(self.read_splits(folder, metadata), metadata, self.unescape)
+        return graph_from_labels(self.read_splits(folder, metadata), metadata, self.unescape)
 
     def write_splits(self, graph: EpisodicGraph, folder: Path, written: Mapping[str, pl.Series]) -> None:
         """Write one file per split; `written` has the text of every id, by kind."""
         for split, runs in split_runs(graph).items():
             template = self._template(graph.times.grain, extras_of(runs.first), has_runs(graph))
             weight = pl.col(pl.Float32).cast(pl.String).str.to_uppercase()  # 1E+16 and INF, as in XML Schema
-            frame = _frame(runs, written, has_runs(graph)).with_columns(weight, pl.col(pl.String).fill_null(""))
+            frame = run_table(runs, written, has_runs(graph)).with_columns(weight, pl.col(pl.String).fill_null(""))
             _write_lines(folder / (split + self.suffix), template, frame, self.header)
 
     def read_splits(self, folder: Path, metadata: Metadata) -> dict[str, Table]:
@@ -353,7 +214,7 @@ def _star(grain: str, extras: Sequence[str]) -> str:
 
 def _write_ids(graph: EpisodicGraph, folder: Path) -> None:
     """Write a file of label and id per kind, a file of sizes, and the facts of every split by id."""
-    labels = _written_labels(graph, _escape)
+    labels = written_labels(graph, _escape)
     ids = {kind: pl.int_range(len(column), eager=True).cast(pl.String) for kind, column in labels.items()}
     ids[END] = pl.int_range(1, len(labels[END]) + 1, eager=True).cast(pl.String)
     for kind, name in ID_FILES.items():
@@ -381,7 +242,7 @@ def _read_ids(folder: Path, metadata: Metadata) -> EpisodicGraph:
     vocabularies = {kind: Vocabulary(kind, tuple(labels[kind])) for kind in ("entity", "predicate")}
     ids = {kind: {str(i): i for i in range(len(column))} for kind, column in labels.items()}
     ids[END] = {str(i + 1): i for i in range(len(labels["time"]))}
-    return _graph_from_cells(_IDS.read_splits(folder, metadata), metadata, vocabularies, ids)
+    return graph_from_cells(_IDS.read_splits(folder, metadata), metadata, vocabularies, ids)
 
 
 _TABBED_INTERVAL = "{start}\t{end}"
@@ -391,7 +252,8 @@ _NQUADS = _TextFormat(".nq", r"[A-Za-z0-9_.~%-]*", _quad, _percent_encode, unquo
 _STAR = _TextFormat(".nt", r"[A-Za-z0-9_.~%+-]*", _star, _percent_encode, unquote)
 _IDS = _TextFormat(".txt", r"[0-9]*", _tabbed, interval=_TABBED_INTERVAL)
 FORMATS: dict[str, Format] = {
-    "parquet": Format(_write_parquet, _read_parquet, extras=True),
+    "parquet": Format(write_parquet, read_parquet, extras=True),
+    "partitioned": Format(write_partitioned, read_partitioned, extras=True),
     "tsv": Format(_TSV.write, _TSV.read, extras=True),
     "spreadsheet": Format(_SPREADSHEET.write, _SPREADSHEET.read, extras=True),
     "nquads": Format(_NQUADS.write, _NQUADS.read, extras=False),

@@ -26,7 +26,7 @@ from filelock import FileLock
 from recollect.errors import UserError
 from recollect.io.atomic import replaced_file
 from recollect.io.datasets.variants import count_rows, published_split, variant
-from recollect.io.formats import digest_of_file
+from recollect.io.label_tables import digest_of_file
 
 if TYPE_CHECKING:
     from requests import Response

@@ -18,7 +18,9 @@ from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, sort_facts
 from recollect.graph.times import GRAINS, TimeAxis, check_limits
 from recollect.io.events.files import ICEWS, EventFormat, common_format, event_files, unpack
 
-__all__ = ["EventRecipe", "Progress", "event_files", "read_events"]
+__all__ = ["ENGINES", "EventRecipe", "Progress", "check_engine", "event_files", "read_events"]
+
+ENGINES = ("duckdb", "spark")
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes read so far, bytes in all
 
@@ -58,6 +60,8 @@ def read_events(
     names: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
     name: str = "events",
     progress: Progress | None = None,
+    engine: str = "duckdb",
+    master: str | None = None,
 ) -> EpisodicGraph:
     """Return the episodic graph of raw ICEWS or GDELT event files.
 
@@ -65,26 +69,45 @@ def read_events(
     `graph.duplicates` and `graph.dropped` account for every row. Of rows with the same event id one counts: that of
     the first file by name, and inside a file the first by subject, predicate, object and time.
     `names` maps CAMEO codes to event names, or is a function that returns such a mapping; GDELT files have no names.
+    `engine` is duckdb or spark, which give the same graph; `master` is the address of a Spark cluster, whose machines
+    must find the files at the same paths. By default Spark runs in the session that is active, or on this machine.
     """
-    from recollect.io.events.query import run_on_duckdb  # imports Ibis and DuckDB
-
     check_process()
+    check_engine(engine, master)
     recipe = recipe or EventRecipe()
     files = event_files([sources] if isinstance(sources, str | Path) else sources)
     event_format = common_format(files)
     code_names = _code_names(event_format, recipe, names)
     with tempfile.TemporaryDirectory(prefix="recollect-events-") as folder:
-        plain = unpack(files, Path(folder))
-        table = run_on_duckdb(plain, event_format, recipe, code_names, Path(folder), progress)
+        if engine == "spark":
+            from recollect.io.events.on_spark import run_on_spark
+
+            table = run_on_spark(files, event_format, recipe, code_names, Path(folder), progress, master)
+        else:
+            from recollect.io.events.on_duckdb import run_on_duckdb
+
+            table = run_on_duckdb(unpack(files, Path(folder)), event_format, recipe, code_names, Path(folder), progress)
     return _graph(table, recipe, event_format, name)
+
+
+def check_engine(engine: str, master: str | None = None) -> None:
+    """Raise UserError for an engine that does not exist or is not installed."""
+    if engine not in ENGINES:
+        raise UserError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    if engine != "spark" and master is not None:
+        raise UserError(f"{engine} has no master; leave out {master}, or choose the engine spark")
+    if engine == "spark":
+        from recollect.io.events.on_spark import check_spark
+
+        check_spark()
 
 
 def _code_names(
     event_format: EventFormat, recipe: EventRecipe, names: Mapping[str, str] | Callable[[], Mapping[str, str]] | None
-) -> Mapping[str, str]:
-    """Return the event names of CAMEO codes where the recipe needs them and the files have none, else nothing."""
+) -> Mapping[str, str] | None:
+    """Return the event names of CAMEO codes where the recipe needs them and the files have none, else None."""
     if recipe.predicates != "name" or event_format.text is not None:
-        return {}
+        return None
     if names is None:
         raise UserError(f"{event_format.name} has codes but no names of events; give names= from CAMEO codes to names")
     return names() if callable(names) else names

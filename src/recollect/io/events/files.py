@@ -77,10 +77,12 @@ def event_files(sources: Sequence[str | Path]) -> list[Path]:
 
 
 def _matches(source: str | Path) -> list[Path]:
-    """Return the files that a path, folder or glob pattern names."""
+    """Return the files that a path, folder or glob pattern names; partitions, like year=2012, belong to a folder."""
     path = Path(source)
     if path.is_dir():
-        return [inside for inside in path.iterdir() if inside.suffix.lower() in _SUFFIXES and inside.is_file()]
+        files = [inside for inside in path.iterdir() if inside.suffix.lower() in _SUFFIXES and inside.is_file()]
+        partitions = [inside for inside in path.iterdir() if "=" in inside.name and inside.is_dir()]
+        return files + [file for partition in partitions for file in _matches(partition)]
     if path.is_file():
         return [path]
     if path.exists():

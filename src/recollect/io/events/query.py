@@ -5,25 +5,17 @@ The expression uses only what Ibis offers on every engine, so DuckDB and a clust
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYetError
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import ibis
 import ibis.expr.types as ir
-import polars as pl
 
-from recollect.errors import UserError
 from recollect.graph.times import coarser_grain, time_bin
 from recollect.io.events.cameo import ROOTS
 from recollect.io.events.files import EventFormat
 
 if TYPE_CHECKING:
-    from recollect.io.events import EventRecipe, Progress
+    from recollect.io.events import EventRecipe
 
 # Why a row is dropped. A row that has several reasons counts for the first one.
 BAD_TEXT = "text is not UTF-8"
@@ -36,81 +28,8 @@ NO_CODE = "unknown event code"
 SELF_LOOP = "self-loop"
 
 FILE_DIGITS = 7  # a file's number as text of fixed width, so that text order is numeric order
-
-MEMORY_LIMIT = "2GiB"  # of DuckDB; what needs more goes to temporary files
-CSV_OPTIONS: dict[str, Any] = {  # of DuckDB's read_csv
-    "delim": "\t",
-    "header": False,
-    "quote": "",
-    "escape": "",
-    "nullstr": "\x01",  # an empty cell is an empty text; null means that the row is too short
-    "null_padding": True,
-    "strict_mode": False,  # a row with too many columns is no error
-    "ignore_errors": True,
-    "store_rejects": True,  # rows that are not UTF-8 or far too long
-    "rejects_limit": 0,
-    "filename": True,
-}
-_POLL_SECONDS = 0.1
-
-
-def run_on_duckdb(
-    plain: list[Path],
-    event_format: EventFormat,
-    recipe: EventRecipe,
-    names: Mapping[str, str],
-    folder: Path,
-    progress: Progress | None,
-) -> pl.DataFrame:
-    """Run `facts_and_drops` on text files with DuckDB and add the rows it could not read; spill to `folder`."""
-    config: dict[str, Any] = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}
-    with duckdb.connect(config=config) as connection:
-        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
-        backend = ibis.duckdb.from_connection(connection)
-        paths = [str(path.resolve()) for path in plain]
-        columns = dict.fromkeys(column_names(event_format), "string")
-        lines = backend.read_csv([glob.escape(path) for path in paths], columns=columns, **CSV_OPTIONS)
-        expression = facts_and_drops(lines, event_format, recipe, paths, names)
-        size = sum(path.stat().st_size for path in plain)
-        try:
-            with ThreadPoolExecutor(1) as pool:
-                table = _wait(pool.submit(expression.to_polars), connection, size, progress)
-        except duckdb.Error as error:
-            why = str(error).partition("\n")[0]
-            raise UserError(
-                f"{paths[0]} and others: DuckDB stopped ({why}); give TMPDIR more room or fewer files"
-            ) from error
-        return pl.concat([table, _rejected(backend)], how="diagonal_relaxed")
-
-
-def _wait(
-    running: Future[pl.DataFrame], connection: duckdb.DuckDBPyConnection, size: int, progress: Progress | None
-) -> pl.DataFrame:
-    """Return the result of a query, report its progress, and stop it when this thread is interrupted."""
-    done = 0
-    while True:
-        try:
-            table = running.result(_POLL_SECONDS)
-        except NotYetError:
-            done = max(done, int(size * connection.query_progress() / 100))
-            if progress is not None:
-                progress(done, size)
-        except BaseException:
-            connection.interrupt()
-            raise
-        else:
-            if progress is not None:
-                progress(size, size)
-            return table
-
-
-def _rejected(backend: Any) -> pl.DataFrame:
-    """Count the rows that DuckDB could not read, by reason: (reason, rows)."""
-    errors = backend.table("reject_errors")
-    lines = errors.group_by("file_id", "line_byte_position").agg(
-        reason=(errors.error_type == "INVALID ENCODING").any().ifelse(BAD_TEXT, MALFORMED)
-    )
-    return lines.group_by("reason").agg(rows=lines.count()).to_polars()
+MAX_LINE_BYTES = 2_000_000  # rows of this length or longer are malformed
+NO_CELL = "\x01"  # a cell that is read as null; an empty cell is an empty text
 
 
 def column_names(event_format: EventFormat) -> list[str]:
@@ -118,29 +37,44 @@ def column_names(event_format: EventFormat) -> list[str]:
     return [f"c{position}" for position in range(max(event_format.widths) + 1)]
 
 
+def used_columns(event_format: EventFormat, recipe: EventRecipe) -> list[int]:
+    """Return the positions of the columns that the expression reads; only their text must be UTF-8."""
+    used = {event_format.event, event_format.date, *event_format.actors[recipe.actors]}
+    used |= {position for width in event_format.widths for position in (width - 1, width)}
+    if recipe.predicates == "name" and event_format.text is not None:
+        return sorted({*used, event_format.text})
+    if recipe.predicates != "root" or event_format.root is None:
+        used.add(event_format.code)
+    if event_format.root is not None:
+        used.add(event_format.root)
+    return sorted(used)
+
+
+def file_numbers(count: int) -> list[str]:
+    """Return the numbers of files in order, as text of which the order is the same."""
+    return [f"{number:0{FILE_DIGITS}d}" for number in range(count)]
+
+
 def facts_and_drops(
-    lines: ir.Table,
-    event_format: EventFormat,
-    recipe: EventRecipe,
-    files: Sequence[str],
-    names: Mapping[str, str],
+    lines: ir.Table, event_format: EventFormat, recipe: EventRecipe, names: ir.Table | None = None
 ) -> ir.Table:
     """Return one row per fact and one row per reason of dropping.
 
-    `lines` has a text column for every `column_names`, null beyond the end of a short row, and `filename`.
-    `files` are those file names in order; `names` are the event names of CAMEO codes.
+    `lines` has a text column for every `used_columns`, null beyond the end of a short row; `file`, the number of its
+    file as `file_numbers` writes it; and `rejected`, the reason of a row that the engine could not read, else null.
+    `names` has the columns `whole_code` and `code_name`, where the recipe needs names that the files have not.
 
     Columns of the result: `reason` (null for facts), `fact` (subject, predicate, object and time bin, joined by
     tabs), `rows` (input rows) and `events` (distinct event ids).
     """
-    lines = lines.join(_file_numbers(files), "filename")
     if event_format.header is not None:
-        lines = lines.filter(lines.c0 != event_format.header)
-    if recipe.predicates == "name" and event_format.text is None:
-        lines = _with_names(lines, event_format, names)
+        lines = lines.filter(lines.c0.fill_null("") != event_format.header)
+    if names is not None:
+        lines = lines.mutate(whole_code=_cameo_code(lines, event_format)).left_join(names, "whole_code")
     subject, object_ = event_format.actors[recipe.actors]
     parsed = lines.select(
         "file",
+        "rejected",
         has_width=_has_width(lines, event_format),
         event=_event_id(lines[f"c{event_format.event}"]),
         subject=_actor(lines[f"c{subject}"], recipe),
@@ -164,11 +98,6 @@ def facts_and_drops(
     return first.group_by("reason", "fact").agg(rows=first.rows.sum(), events=first.count())
 
 
-def _file_numbers(files: Sequence[str]) -> ir.Table:
-    numbers = [f"{number:0{FILE_DIGITS}d}" for number in range(len(files))]
-    return ibis.memtable(pl.DataFrame({"filename": list(files), "file": numbers}))
-
-
 def _has_width(lines: ir.Table, event_format: EventFormat) -> ir.BooleanValue:
     """True where a row has one of the allowed numbers of columns."""
     return ibis.or_(*(lines[f"c{width - 1}"].notnull() & lines[f"c{width}"].isnull() for width in event_format.widths))
@@ -176,25 +105,24 @@ def _has_width(lines: ir.Table, event_format: EventFormat) -> ir.BooleanValue:
 
 def _event_id(text: Any) -> ir.IntegerValue:
     """Return the event id as int64, or null if it is not written in digits alone."""
-    return text.re_search(r"^\s*[0-9]+\s*$").ifelse(text, None).try_cast("int64")
+    # DuckDB leaves a line feed before the cell that follows an empty line of carriage returns
+    return text.re_search(r"\A[ \n]*[0-9]+ *\z").ifelse(text, None).try_cast("int64")
 
 
 def _actor(text: Any, recipe: EventRecipe) -> ir.StringValue:
     """Return the label of an actor, empty if there is none."""
     if recipe.actors == "sector":  # ICEWS lists sectors in any order
-        return text.split(",").filter(lambda sector: sector != "").unique().sort().join(",")
-    return text
+        text = text.split(",").filter(lambda sector: sector != "").unique().sort().join(",")
+    return text.fill_null("")
 
 
 def _date(text: Any) -> ir.DateValue:
     """Return the date of YYYYMMDD or YYYY-MM-DD, or null."""
     with_dashes = ibis.literal("-").join([text.substr(0, 4), text.substr(4, 2), text.substr(6, 2)])
-    in_calendar = text > "0001"  # the first year of the calendar
-    iso = ibis.cases(
-        (in_calendar & (text.length() == 8), with_dashes),
-        (in_calendar & (text.length() == 10), text),
-    )
-    return iso.try_cast("date")
+    iso = (text.length() == 8).ifelse(with_dashes, text)
+    in_calendar = iso > "0001"  # the first year of the calendar
+    written = in_calendar & iso.re_search(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\z")
+    return written.ifelse(iso, None).try_cast("date")
 
 
 def _predicate(lines: ir.Table, event_format: EventFormat, recipe: EventRecipe) -> ir.StringValue:
@@ -229,20 +157,14 @@ def _cameo_code(lines: ir.Table, event_format: EventFormat) -> ir.StringValue:
         root = _known_root(lines[f"c{event_format.root}"])
         as_written = code.substr(0, 2) == root
         zero_lost = padded.substr(0, 2) == root
-    digits = code.re_search("^[0-9]{1,4}$")
+    digits = code.re_search(r"\A[0-9]{1,4}\z")
     return ibis.cases((digits & as_written, code), (digits & zero_lost, padded))
-
-
-def _with_names(lines: ir.Table, event_format: EventFormat, names: Mapping[str, str]) -> ir.Table:
-    """Add the column `code_name`, the name of the row's CAMEO code; null if it has none."""
-    columns = {"whole_code": list(names), "code_name": list(names.values())}
-    table = ibis.memtable(pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)))
-    return lines.mutate(whole_code=_cameo_code(lines, event_format)).left_join(table, "whole_code")
 
 
 def _reason(parsed: ir.Table, recipe: EventRecipe) -> ir.StringValue:
     """Return why a row is dropped, or null if it is kept."""
     branches = [
+        (parsed.rejected.notnull(), parsed.rejected),
         (~parsed.has_width, MALFORMED),
         ((parsed.subject == "") | (parsed.object == ""), NO_ACTOR),
         (parsed.event.isnull(), BAD_ID),
@@ -277,5 +199,5 @@ def time_bins(dates: Any, grain: str) -> ir.IntegerValue:
     if grain == "month":
         return dates.year() * 12 + dates.month() - 1
     if grain == "week":
-        return (dates.epoch_days() + 3) // 7  # day 0, 1970-01-01, is the fourth day of its week
+        return ((dates.epoch_days() + 3) // 7).cast("int64")  # day 0, 1970-01-01, is the fourth day of its week
     return dates.epoch_days()

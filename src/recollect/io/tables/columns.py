@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recollect.errors import UserError
-from recollect.io.formats import EXTRAS
+from recollect.io.label_tables import EXTRAS
 from recollect.io.table import TIME_ROLES
 from recollect.io.times.dates import looks_dated
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from recollect.errors import UserError, import_extra
-from recollect.io.formats import GRAPH
+from recollect.io.label_tables import GRAPH
 from recollect.io.merging import check_memory
 from recollect.io.table import Table
 from recollect.io.tables.columns import WIDTHS, Cells, Given

@@ -35,7 +35,7 @@ from recollect.graph.runs import Runs, RunSplits, has_runs, is_canonical, split_
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.checkpoint import write_tensors
-from recollect.io.formats import digest_of_file
+from recollect.io.label_tables import digest_of_file
 
 FORMAT = 1
 TENSORS = ".safetensors"

@@ -13,7 +13,7 @@ import polars as pl
 
 from recollect.errors import UserError
 from recollect.graph.facts import EpisodicGraph
-from recollect.io.formats import digest_of_file
+from recollect.io.label_tables import digest_of_file
 from recollect.io.tables.files import SUFFIXES
 from recollect.memory.journal.changes import Delta
 from recollect.memory.journal.effects import addition
