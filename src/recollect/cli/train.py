@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from recollect.training.run import TrainingRun
     from recollect.training.trainer import Epoch, Step
 
-CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
+CHECKPOINT_SECONDS = 60  # at most, between two checkpoints that are written fast
+CHECKPOINT_TIMES = 10  # train for so many times as long as the last checkpoint took, if that is more
 AGREE_STEPS = 32  # after so many steps, several processes agree whether to stop or to write a checkpoint
 LEAKING_LENGTH = 1.5  # mean length of runs, in times, from which a random split is said to leak
 
@@ -55,6 +56,10 @@ def train(
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
     shard: Annotated[bool, typer.Option("--shard", help="torchrun: share out the rows of all entities.")] = False,
+    tables: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Train in memory-mapped files here; by default if memory is short."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     force: opt.Force = False,
     as_json: opt.Json = False,
@@ -83,11 +88,12 @@ def train(
         options = {"model": model, "dim": dim, **of_model}
         stored = stored_configs(partial) if resume else []
         learning = Learning(
-            graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, processes=processes,
-            shard=shard, **options,
+            graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, tables=tables,
+            processes=processes, shard=shard, **options,
         )  # fmt: skip
         if learning.reason:
             print_line(f"chosen: {learning.reason}", err=True)
+        map_tables_(learning, out)
         say_weights(graph, bool(learning.configs))
         if force and processes.is_first:
             remove_checkpoints(partial)
@@ -128,6 +134,17 @@ def split_for_use(graph: EpisodicGraph, split: str | None, evaluate: bool, seed:
                 err=True,
             )
     return opt.split_graph(graph, split or "random", seed)
+
+
+def map_tables_(learning: Learning, out: Path) -> None:
+    """Let a model that does not fit in memory be trained in files next to the memory, and say so."""
+    if learning.tables is None and learning.device.type == "cpu" and learning.fits_only_mapped:
+        learning.tables = out.resolve().parent
+        print_line(
+            f"the model does not fit in memory, so it is trained in memory-mapped files in {learning.tables}; "
+            "--tables FOLDER chooses another place",
+            err=True,
+        )
 
 
 def say_weights(graph: EpisodicGraph, has_model: bool) -> None:
@@ -226,18 +243,20 @@ def run_to_end(run: TrainingRun, partial: Path, processes: Processes) -> None:
     """Train with a progress bar; write checkpoints at validations, every minute, when interrupted and at the end."""
     from recollect.training.trainer import Epoch
 
-    saved, is_alone = time.monotonic(), processes.count == 1
+    saved, pause, is_alone = time.monotonic(), float(CHECKPOINT_SECONDS), processes.count == 1
     with stop_signals(patient=not is_alone) as received:
         for number, record in enumerate(show_progress(run)):
             at_end = run.trainer.finished or run.trainer.epoch % run.recipe.validate_every == 0
             validated = isinstance(record, Epoch) and at_end
             stop = late = False
             if is_alone or validated or number % AGREE_STEPS == 0:
-                stop, late = processes.any(bool(received), time.monotonic() - saved > CHECKPOINT_SECONDS)
+                stop, late = processes.any(bool(received), time.monotonic() - saved > pause)
             if stop or validated or late:
+                start = time.monotonic()
                 with how_to_go_on(partial):
                     run.save_checkpoint(partial)
                 saved = time.monotonic()
+                pause = max(CHECKPOINT_SECONDS, CHECKPOINT_TIMES * (saved - start))
             if stop:
                 print_line(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
                 raise typer.Exit(130)

@@ -72,6 +72,7 @@ class Memory(Asking):
         history: bool = True,
         seed: int = 0,
         device: str = "cpu",
+        tables: str | Path | None = None,
         progress: bool = False,
         callbacks: Iterable[Callback] = (),
     ) -> Memory:
@@ -84,13 +85,14 @@ class Memory(Asking):
         `model="auto"` is history alone for small graphs, and for larger ones history and a model, if that adds
         something. `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two
         seeds. The options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        `history=False` answers by the models alone. `progress` shows a bar on standard error; each callback receives
-        every `Step` and `Epoch` record.
+        `history=False` answers by the models alone. `tables` is a folder for embedding tables that do not fit in
+        memory: they are trained in memory-mapped files there, which vanish at the end. `progress` shows a bar on
+        standard error; each callback receives every `Step` and `Epoch` record.
         """
         learning = Learning(
             graph, model=model, recipe=recipe, history=history, seed=seed, device=device, dim=dim,
             predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static, reciprocal=reciprocal,
-            time_levels=time_levels, dtype=dtype,
+            time_levels=time_levels, dtype=dtype, tables=None if tables is None else Path(tables),
         )  # fmt: skip
         reason = learning.reason
         for run in learning.runs():

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import psutil
 import pytest
 import torch
 
 from conftest import model_config
-from recollect import Recipe, UserError, dataset
+from recollect import Facts, Recipe, UserError, dataset
+from recollect.training.distributed import run as distributed_run
 from recollect.training.distributed import streamed
 from recollect.training.distributed.placements import RowSharded
 from recollect.training.distributed.run import DistributedRun, held_bytes
+from recollect.training.distributed.validation import SharedValidation
 from recollect.training.run import TrainingRun, training_bytes
 from recollect.training.trainer import Epoch, Step
+from recollect.training.validation import Validation
 from threads_as_processes import Threads
 
 RECIPE = Recipe(
@@ -101,11 +103,39 @@ def test_no_process_needs_all_entities_to_train_and_validate(reciprocal, tmp_pat
     records, weights = list(single), dict(single.result()[0].state_dict())
     together = several(3, few, config, shard=True, recipe=recipe)
     assert all(isinstance(run.trainer.placements["entity"], RowSharded) for _, _, run in together)
-    assert sum(len(run.trainer.tables["entity"]) for _, _, run in together) == few.sizes["entity"]
+    assert sum(len(run.trainer.local["entity"]) for _, _, run in together) == few.sizes["entity"]
     assert_equal(records, weights, together)
     several(4, few, config, shard=True, recipe=recipe, stop=10, checkpoint=tmp_path / "m")
     resumed = several(2, few, config, shard=True, recipe=recipe, resume=tmp_path / "m")
     assert_equal(records, weights, resumed, 10)
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_sample_of_many_entities_is_ranked_as_by_one_process(shard):
+    graph, config = crowded(reciprocal=True)
+    train, valid = graph.split("train")[:60], graph.split("valid")[:80]
+    few = graph.with_splits({"train": train})
+    options = {"recipe": replace(RECIPE, batch_size=10, candidates=5, epochs=1)}
+    model = TrainingRun(few, config, **options).model
+    known = Facts.concat([train, valid])
+    expected = Validation(model, valid, known, most=9, sampled=40).mrr()
+
+    def validate(processes):
+        run = DistributedRun(few, config, processes=processes, shard=shard, **options)
+        assert shard == ("entity" in run.trainer.sharded)
+        sampled = Validation(run.model, valid, known, most=9, sampled=40)
+        return SharedValidation(sampled, valid, run.trainer).mrr()
+
+    assert Threads(3).run(validate) == [pytest.approx(expected, abs=1e-12)] * 3
+
+
+def test_tables_of_several_processes_are_mapped_too(tmp_path):
+    graph, config = crowded(reciprocal=False)
+    few = graph.with_splits({"train": graph.split("train")[:60], "valid": graph.split("valid")[:20]})
+    options = {"recipe": replace(RECIPE, batch_size=10, candidates=5, epochs=1)}
+    single = TrainingRun(few, config, **options)
+    records, weights = list(single), dict(single.result()[0].state_dict())
+    assert_equal(records, weights, several(2, few, config, shard=True, tables=tmp_path, **options))
 
 
 def test_several_processes_continue_the_checkpoint_of_one(graph, tmp_path):
@@ -141,7 +171,6 @@ def test_a_process_holds_its_part_of_sharded_tables(graph):
 
 
 def test_a_model_that_fits_no_process_is_refused(graph, monkeypatch):
-    memory = psutil.virtual_memory()._replace(available=1000)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(distributed_run, "free_memory", lambda: 1000)
     with pytest.raises(UserError, match="and 500 are free"):
         several(2, graph, CONFIGS["replicated"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 
 from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.free_memory import free_memory
 from recollect.io.checkpoint import SHARDS, read_checkpoint, remove_shards, write_checkpoint, write_shard
 from recollect.models.config import ModelConfig
 from recollect.models.parameters import STATIC, parameter_shapes
@@ -23,6 +23,7 @@ from recollect.training.distributed.processes import Processes
 from recollect.training.distributed.trainer import DistributedTrainer, empty_model
 from recollect.training.distributed.validation import SharedValidation
 from recollect.training.run import WEIGHT_COPIES, TrainingRun, check_fits
+from recollect.training.validation import Validation
 
 
 class DistributedRun(TrainingRun):
@@ -39,36 +40,32 @@ class DistributedRun(TrainingRun):
         """`options` are those of a `TrainingRun`; `shard` shards entities and predicates by row."""
         self.processes, self.shard = processes, shard
         super().__init__(graph, config, **options)
-        self._validation = None if self.valid is None else SharedValidation(self.valid, self.known, self.trainer)
 
     def _check_fits(self, config: ModelConfig) -> None:
         """Raise UserError if a process's part of the model does not fit; shard entities if all of them do not."""
         local = int(os.environ.get("LOCAL_WORLD_SIZE", self.processes.count))
-        free = psutil.virtual_memory().available // local
-        sizes, count = self.graph.sizes, self.processes.count
+        free, sizes, count = free_memory() // local, self.graph.sizes, self.processes.count
         self.shard = self.shard or held_bytes(config, sizes, count, shard=False) > free
-        weights = held_bytes(config, sizes, count, shard=self.shard)
-        check_fits(config, sizes, self.recipe, weights=weights, processes=local)
+        held = held_bytes(config, sizes, count, shard=self.shard)
+        check_fits(config, sizes, self.recipe, is_mapped=self.is_mapped, held=held, free=free)
 
     def _build_model(self, config: ModelConfig, device: torch.device, generator: torch.Generator) -> TensorModel:
         return empty_model(config, self.graph.sizes, device)
 
-    def _build_trainer(
-        self, train: Facts, generator: torch.Generator, validate: Callable[[], float] | None
-    ) -> DistributedTrainer:
-        return DistributedTrainer(
+    def _build_trainer(self, train: Facts, valid: Facts | None, generator: torch.Generator) -> DistributedTrainer:
+        trainer = DistributedTrainer(
             self.model,
             train,
             self.recipe,
             processes=self.processes,
             generator=generator,
-            validate=validate,
             shard=self.shard,
+            tables=self.tables,
         )
-
-    def _validate(self) -> float:
-        assert self._validation is not None
-        return self._validation.mrr()
+        if valid is not None:
+            validation = Validation(self.model, valid, Facts.concat([train, valid]))
+            trainer.validate = SharedValidation(validation, valid, trainer).mrr
+        return trainer
 
     def save_checkpoint(self, path: Path) -> None:
         """Write a checkpoint that any number of processes can continue; rows that have an owner are in its shards."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 from recollect.models.tensor_model import TensorModel
 from recollect.training.distributed.placements import SharedBatch
 from recollect.training.distributed.trainer import DistributedTrainer
 from recollect.training.objectives import TrainingBatch
+from recollect.training.validation import Validation
 
 BLOCK_BYTES = 2**22  # of the rows that every process sends at a time
 SCORE_BYTES = 2**24  # of the scores that are compared at a time
@@ -21,11 +21,14 @@ SCORE_BYTES = 2**24  # of the scores that are compared at a time
 class StreamedRanking:
     """The share of some facts that this process ranks among candidates that pass by."""
 
-    def __init__(self, facts: Facts, chosen: list[Tensor], known: FactIndex, trainer: DistributedTrainer) -> None:
-        """`chosen` are the facts of each process; `known` has the other facts that rankings leave out."""
-        self.trainer, self.facts = trainer, facts[chosen[trainer.processes.rank]]
-        self.answers = {slot: known.find(self.facts, slot) for slot in "so"}  # (fact, id) of known answers
-        model = trainer.model
+    def __init__(self, facts: Facts, chosen: list[Tensor], validation: Validation, trainer: DistributedTrainer) -> None:
+        """`chosen` are the facts of each process; `validation` says which entities are ranked, and what is known."""
+        rank, model = trainer.processes.rank, trainer.model
+        self.trainer, self.facts, self.entities = trainer, facts[chosen[rank]], validation.entities
+        self.answers = {}  # slot -> (fact, id) of known answers
+        for slot in "so":
+            fact, answer = validation.known.find(validation.facts[chosen[rank]], slot)
+            self.answers[slot] = fact, answer if self.entities is None else self.entities[answer]
         every = Facts.concat([facts, model.inverse(facts)]) if model.config.reciprocal else facts
         whole = TrainingBatch(model.normalize(every), len(facts))
         self.batch = SharedBatch(whole, [whole.share(each) for each in chosen], trainer.processes.rank)
@@ -60,14 +63,16 @@ class StreamedRanking:
         return queries, (queries * answers).sum(dim=1)
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (ids, rows) of all entities: in every exchange, each process sends the next of its rows to all."""
+        """Yield (ids, rows) of all entities that are ranked: each process sends the next of its rows to all."""
         processes, placement = self.trainer.processes, self.trainer.placements["entity"]
-        table = self.trainer.tables["entity"].detach()
+        table = self.trainer.local["entity"].detach()
         owned = [placement.owned_by(rank) for rank in range(processes.count)]
+        if self.entities is not None:
+            owned = [each[torch.isin(each, self.entities)] for each in owned]
         step = max(1, BLOCK_BYTES // table[:1].nbytes)
         for first in range(0, max(map(len, owned)), step):
             ids = [each[first : first + step] for each in owned]
-            rows = table[first : first + step]
+            rows = table[placement.local(ids[processes.rank])]
             received = processes.exchange([rows] * processes.count, [len(each) for each in ids], "entity rows to rank")
             yield torch.cat(ids), torch.cat(received)
 

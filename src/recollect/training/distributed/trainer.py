@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 from torch import Tensor, nn
 
-from recollect.engine import distinct_counts
+from recollect.engine import Tables, distinct_counts
 from recollect.errors import UserError
 from recollect.graph.facts import Facts
 from recollect.models.config import ModelConfig
@@ -48,17 +48,21 @@ class DistributedTrainer(Trainer):
         generator: torch.Generator,
         validate: Callable[[], float] | None = None,
         shard: bool = False,
+        tables: Tables | None = None,
     ) -> None:
-        """`model` is an `empty_model`, whose weights are drawn here; `shard` shards entities and predicates by row."""
+        """`model` is an `empty_model`, whose weights are drawn here; `shard` shards entities and predicates by row.
+
+        `tables` allocates what this process holds.
+        """
         self.processes, self.shard = processes, shard
         self.placements: dict[str, Placement] = {}
-        self.tables: dict[str, nn.Parameter] = {}  # the rows that this process holds of every parameter
+        self.local: dict[str, nn.Parameter] = {}  # the rows that this process holds of every parameter
         self.is_gathered = False  # whether the first process has the whole tables
-        super().__init__(model, facts, recipe, generator=generator, validate=validate)
+        super().__init__(model, facts, recipe, generator=generator, validate=validate, tables=tables)
         time = self.placements.get("time")
         if isinstance(time, TimeSharded):
             weight = self.recipe.filled("smoothness")
-            self.smoothness = ShardSmoothness(model, facts, weight, time, self.tables["time"])
+            self.smoothness = ShardSmoothness(model, facts, weight, time, self.local["time"])
         typical = self.sampler.typical_batch()[: -(-self.recipe.batch_size // processes.count)]
         columns = {slot: model.normalize(typical).column(slot) for slot in model.slots}
         self.counts = distinct_counts(model.equation.terms, columns)
@@ -67,15 +71,15 @@ class DistributedTrainer(Trainer):
         """Place the tables, and draw the weights that a single process would draw."""
         self.placements = self._place()
         for name, empty in list(self.model.named_parameters()):
-            placement = self.placement(name)
+            placement, shape = self.placement(name), tuple(empty.shape)
             if placement is None or placement.is_whole:
-                parameter = initial_parameter(tuple(empty.shape), empty.dtype, empty.device, self.generator)
+                parameter = initial_parameter(shape, empty.dtype, empty.device, self.generator, self.tables.zeros)
                 self.model.register_parameter(name, parameter)
             else:
-                rows = initial_rows(tuple(empty.shape), empty.dtype, placement.held, self.generator)
+                rows = initial_rows(shape, empty.dtype, placement.held, self.generator, self.tables.zeros)
                 parameter = nn.Parameter(rows.to(empty.device))
-            self.tables[name] = parameter
-        return dict(self.tables)
+            self.local[name] = parameter
+        return dict(self.local)
 
     def _place(self) -> dict[str, Placement]:
         """Return where the rows of every kind of tables are."""
@@ -101,7 +105,7 @@ class DistributedTrainer(Trainer):
     @property
     def sharded(self) -> dict[str, Placement]:
         """Return the placements of the tables that are not whole in every process, by the name of the table."""
-        found = {name: self.placement(name) for name in self.tables}
+        found = {name: self.placement(name) for name in self.local}
         return {name: each for name, each in found.items() if each is not None and not each.is_whole}
 
     # -- one step -----------------------------------------------------------------------------------------------------
@@ -135,11 +139,11 @@ class DistributedTrainer(Trainer):
         """Return the rows that this process's share needs, a model of these rows, and the share renumbered to them."""
         selected = {kind: placement.select(batch) for kind, placement in self.placements.items()}
         rows = {kind: chosen for kind, chosen in selected.items() if chosen is not None}
-        tables = {}
+        gathered = {}
         for kind, chosen in rows.items():
             for name in self.model.table_names(kind):
-                tables[name] = self.placements[kind].gather(self.tables[name].detach(), chosen)
-        return rows, *self.rows.restrict(rows, batch.own, tables)
+                gathered[name] = self.placements[kind].gather(self.local[name].detach(), chosen)
+        return rows, *self.rows.restrict(rows, batch.own, gathered)
 
     def _share_gradients(self, part: TensorModel, own: TrainingBatch, count: int) -> tuple[float, dict[str, Tensor]]:
         """Return this share's part of the mean loss of a batch of `count` facts, and its gradients."""
@@ -174,12 +178,12 @@ class DistributedTrainer(Trainer):
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        return {name: table.detach() for name, table in self.tables.items()}
+        return {name: table.detach() for name, table in self.local.items()}
 
     @torch.no_grad()
     def load_weights_(self, weights: Mapping[str, Tensor]) -> None:
         for name, value in weights.items():
-            self.tables[name].copy_(value)
+            self.local[name].copy_(value)
 
     def finish_(self) -> None:
         """Load the weights of the best validation and put the whole model together in the first process."""
@@ -187,14 +191,16 @@ class DistributedTrainer(Trainer):
         if self.is_gathered:
             return
         for name, placement in self.sharded.items():
-            whole = self._gather_whole(name, placement, self.tables[name].detach())
+            whole = self._gather_whole(name, placement, self.local[name].detach())
             self.model.register_parameter(name, nn.Parameter(whole))
         self.is_gathered = True
 
     def _gather_whole(self, name: str, placement: Placement, table: Tensor) -> Tensor:
         """Return a whole table in the first process, block by block; elsewhere one row in the place of all."""
         shape = getattr(self.model, name).shape
-        whole = table.new_empty(shape) if self.processes.is_first else table[:1].expand(shape)
+        whole = table[:1].expand(shape)
+        if self.processes.is_first:
+            whole = self.tables.zeros(shape, dtype=table.dtype, device=table.device)
         if self.processes.is_first:
             whole[placement.held] = table
         block = max(1, GATHER_BYTES // table[:1].nbytes)

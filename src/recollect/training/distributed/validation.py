@@ -13,6 +13,7 @@ from recollect.models.tensor_model import TensorModel
 from recollect.training.distributed.placements import TimeSharded
 from recollect.training.distributed.streamed import StreamedRanking
 from recollect.training.distributed.trainer import DistributedTrainer
+from recollect.training.validation import Validation
 
 SLOTS = "so"  # whose ranks are validated
 
@@ -20,8 +21,9 @@ SLOTS = "so"  # whose ranks are validated
 class SharedValidation:
     """The validation facts that this process ranks, those of its times or a part of all, and what is known of them."""
 
-    def __init__(self, facts: Facts, known: FactIndex, trainer: DistributedTrainer) -> None:
-        self.trainer, self.count = trainer, len(facts)
+    def __init__(self, validation: Validation, facts: Facts, trainer: DistributedTrainer) -> None:
+        """`validation` is that of one process, with entities renumbered if it ranks a sample; `facts` are its facts."""
+        self.trainer, self.count, self.entities = trainer, len(facts), validation.entities
         time = trainer.placements.get("time")
         self.time = time if isinstance(time, TimeSharded) else None
         self.streamed: StreamedRanking | None = None
@@ -30,17 +32,15 @@ class SharedValidation:
             chosen = list(facts.t.argsort(stable=True).tensor_split(count))
         else:
             chosen = self.time.shares(facts.t)
-        self.own = chosen[rank_]
+        self.own, self.known = chosen[rank_], validation.known
+        self.facts = validation.facts[self.own]
         if "entity" in trainer.sharded:
-            self.streamed = StreamedRanking(facts, chosen, known, trainer)
-            return
-        self.facts, self.known = facts[self.own], known
-        if self.time is None:
-            return
-        first, last = self.time.times[rank_]
-        self.facts = _shift(self.facts, first)
-        of_times = known.facts[self.time.shares(known.facts.t)[rank_]]
-        self.known = FactIndex(_shift(of_times, first), {**known.sizes, "time": max(1, last - first)})
+            self.streamed = StreamedRanking(facts, chosen, validation, trainer)
+        elif self.time is not None:
+            first, last = self.time.times[rank_]
+            self.facts = _shift(self.facts, first)
+            of_times = self.known.facts[self.time.shares(self.known.facts.t)[rank_]]
+            self.known = FactIndex(_shift(of_times, first), {**self.known.sizes, "time": max(1, last - first)})
 
     def mrr(self) -> float:
         """Return the filtered MRR of all validation facts."""
@@ -62,15 +62,16 @@ class SharedValidation:
         return found
 
     def _model(self) -> TensorModel:
-        """Return the model of the times of this process, renumbered from 0."""
-        model = self.trainer.model
-        if self.time is None:
-            return model
-        first, last = self.time.times[self.trainer.processes.rank]
-        times, table = torch.arange(first, last), self.trainer.tables["time"].detach()
-        if model.knots is None:
-            return model.with_rows({"time": table[self.time.local(times)]})
-        return model.with_rows({"time": table}, model.knots.restrict(times, self.time.held))
+        """Return the model of the times of this process, renumbered from 0, and of the entities that are ranked."""
+        model, tables, knots = self.trainer.model, {}, None
+        if self.entities is not None:
+            tables["entity"] = model.entity.detach().index_select(0, self.entities.to(model.device))
+        if self.time is not None:
+            first, last = self.time.times[self.trainer.processes.rank]
+            times, held = torch.arange(first, last), self.trainer.local["time"].detach()
+            tables["time"] = held if model.knots is not None else held[self.time.local(times)]
+            knots = None if model.knots is None else model.knots.restrict(times, self.time.held)
+        return model.with_rows(tables, knots) if tables else model
 
 
 def _shift(facts: Facts, first: int) -> Facts:
