@@ -122,6 +122,7 @@ class Learning:
                 replace(run.recipe, epochs=report["training"]["best_epoch"])
                 for run, report in zip(self.finished, reports, strict=True)
             ]
+            self.finished, models = [], ()  # their tables are needed no more
             self.finished = yield from self._train(self.graph, recipes)
 
     def _choose(self, models: tuple[TensorModel, ...], fold: EpisodicGraph) -> str:
