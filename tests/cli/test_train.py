@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from conftest import SMALL
 from recollect import ModelConfig, Recipe, UserError, load
 from recollect.cli import train
 from recollect.training import auto
+from recollect.training.run import training_bytes
 
 
 def files_below(folder: Path) -> list[str]:
@@ -233,6 +235,23 @@ BAD_OPTIONS = [
     ("--resume --force", "give one of them"),
     ("--seed 99999999999999999999", "a seed is a whole number"),
 ]
+
+
+def test_a_model_that_does_not_fit_is_trained_in_mapped_files(run, facts_csv, tmp_path, monkeypatch):
+    words = ["train", facts_csv, *SMALL, "--set", "batch_size=1", "--dim", "2000", "--epochs", "1", "--json"]
+    _, expected, _ = run(*words, "--out", tmp_path / "a")
+    learned = load(tmp_path / "a")
+    needed = training_bytes(learned.model.config, learned.graph.sizes)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=needed))
+    code, shown, error = run(*words, "--out", tmp_path / "b")
+    assert code == 0, error
+    assert f"so it is trained in memory-mapped files in {tmp_path}; --tables FOLDER chooses another place" in error
+    assert json.loads(shown)["loss"] == json.loads(expected)["loss"]
+    code, shown, error = run(*words, "--out", tmp_path / "c", "--tables", tmp_path / "tables")
+    assert code == 0
+    assert "does not fit" not in error
+    assert json.loads(shown)["loss"] == json.loads(expected)["loss"]
+    assert list((tmp_path / "tables").iterdir()) == []
 
 
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS, ids=[options for options, _ in BAD_OPTIONS])

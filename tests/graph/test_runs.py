@@ -158,7 +158,7 @@ def test_a_split_is_expanded_when_it_is_read_and_refused_if_memory_is_not_enough
     assert "train" in graph.splits
     assert graph.counts == {"train": 10}
     assert repr(graph).startswith("EpisodicGraph('graph', facts: train 2 runs of 10; 3 entities")
-    with patch("recollect.graph.runs.psutil.virtual_memory") as memory:
+    with patch("psutil.virtual_memory") as memory:
         memory.return_value.available = 1000
         with pytest.raises(UserError, match=r"the train split at day grain is 10 facts, .* use model='history'"):
             graph.split("train")

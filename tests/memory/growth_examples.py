@@ -22,6 +22,7 @@ from recollect.memory.answering.forecasts import Forecaster
 from recollect.memory.answering.knowledge import CELL
 from recollect.memory.answering.scorer import MemoryScorer
 from recollect.memory.journal.changes import Delta
+from recollect.memory.journal.database import Journal
 from recollect.memory.learning.learn import Learned
 from recollect.memory.snapshot import Snapshot
 from recollect.models.tensor_model import TensorModel
@@ -136,3 +137,12 @@ SOME_CELLS = st.sets(
 OLD_CELLS = st.sets(
     st.tuples(LABEL, st.sampled_from(PREDICATES), LABEL, st.integers(FIRST, FIRST + TIMES - 1)), max_size=4
 )
+
+
+def together(deltas: Iterable[Delta], axis: TimeAxis | None = None) -> Delta:
+    """Return the effect of several deltas, as the events of a journal."""
+    journal = Journal.in_main_memory(axis or TimeAxis("day", FIRST, TIMES))
+    with journal.writing() as transaction:
+        for delta in deltas:
+            transaction.append(delta)
+    return journal.between(0, journal.last(), 1)

@@ -242,3 +242,23 @@ def test_a_memory_behind_a_link_is_replaced_where_it_is(saved, memory, tmp_path)
         memory.save(tmp_path / "link", overwrite=True)
     assert (tmp_path / "link").is_symlink()
     assert load(tmp_path / "link").graph.fingerprint == memory.graph.fingerprint
+
+
+def test_weights_of_a_large_file_are_mapped_and_checked(tmp_path, small_world, monkeypatch):
+    memory = Memory.learn(small_world, model="complex", dim=4, recipe=Recipe(epochs=1), tables=tmp_path)
+    memory.save(tmp_path / "a.memory")
+    read = memory.load(tmp_path / "a.memory")
+    monkeypatch.setattr("recollect.memory.bundle.folder.MAPPED_BYTES", 100)
+    mapped = memory.load(tmp_path / "a.memory")
+    for name, value in read.model.state_dict().items():
+        assert torch.equal(mapped.model.state_dict()[name], value)
+    question = {"subject": small_world.entities.labels[0], "predicate": "Visits", "time": "2000-05"}
+    assert mapped.recall(**question).equals(read.recall(**question))
+    (tmp_path / "a.memory").rename(tmp_path / "b.memory")
+    assert mapped.recall(**question).equals(read.recall(**question))
+    file = tmp_path / "b.memory" / "weights.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"weights.safetensors: the content is not what was saved"):
+        memory.load(tmp_path / "b.memory")

@@ -1,4 +1,4 @@
-"""Deltas: composed, undone, and cut exactly, against sets of single times."""
+"""Deltas: added up by a journal, undone, and cut exactly, against sets of single times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.memory.journal.changes import ADDED, FOREVER, SCHEMA, Delta, compose, last_bins, sweep
+from recollect import TimeAxis
+from recollect.memory.journal.changes import ADDED, FOREVER, SCHEMA, Delta, last_bins, sweep
+from tests.memory.growth_examples import together
 
 HORIZON = 12  # times that the oracle lists; an interval without an end covers all of them
 
@@ -38,14 +40,14 @@ def apply(store: Cells, delta: Delta) -> Cells:
 
 
 @given(runs, st.lists(st.tuples(st.booleans(), runs), max_size=6))
-def test_composed_deltas_have_the_effect_of_all_and_can_be_undone(stored, changes):
+def test_several_deltas_together_have_the_effect_of_all_and_can_be_undone(stored, changes):
     before = {cell for label, (first, last) in stored for cell in cells_of(label, first, last)}
     store, deltas = before, []
     for add, asked in changes:
         cells = {cell for label, (first, last) in asked for cell in cells_of(label, first, last)}
         deltas.append(effective(store, cells, add=add))
         store = apply(store, deltas[-1])
-    whole = compose(deltas)
+    whole = together(deltas)
     assert whole.frame.schema == SCHEMA
     assert apply(before, whole) == store
     assert apply(store, whole.inverse()) == before
@@ -78,7 +80,7 @@ def test_pieces_are_disjoint_and_count_what_covers_each_time(rows, step):
 def test_an_erased_entity_is_gone_from_what_came_before_and_can_come_again():
     first = Delta.of(added=[("x", "p", "y", 1, 1), ("y", "p", "z", 1, 1)], entities=("x", "y", "z"), reach=(1, 1))
     again = Delta.of(added=[("z", "p", "x", 3, 3)], entities=("x",), reach=(3, 3))
-    whole = compose([first, Delta.of(erased=("x",)), again])
+    whole = together([first, Delta.of(erased=("x",)), again], TimeAxis("day", 1, 2))
     assert whole.frame.rows() == [(ADDED, "y", "p", "z", 1, 1), (ADDED, "z", "p", "x", 3, 3)]
     assert (whole.erased, whole.entities, whole.reach) == (("x",), ("y", "z", "x"), (1, 3))
     assert set(whole.inverse().erased) == {"x", "y", "z"}
@@ -86,7 +88,7 @@ def test_an_erased_entity_is_gone_from_what_came_before_and_can_come_again():
 
 
 def test_a_label_that_came_and_whose_facts_went_stays_a_label():
-    whole = compose(
+    whole = together(
         [Delta.of(added=[("x", "p", "y", 1, 1)], entities=("x",)), Delta.of(removed=[("x", "p", "y", 1, 1)])]
     )
     assert whole.frame.is_empty()

@@ -111,6 +111,17 @@ def test_new_labels_come_in_the_order_of_the_rows_and_times_reach_as_far_as_the_
     assert (delta.entities, delta.predicates, delta.reach) == (("y", "x"), ("r",), (1501, 1509))
 
 
+def test_a_hole_at_the_end_of_the_axis_extends_it_if_an_interval_goes_on_after_it():
+    graph = tenures([(("a", "p", "b"), (1503, None)), (("b", "p", "c"), (1503, 1510))])
+    end = 1510  # of the axis
+    hole = [(("a", "p", "b"), (end, end + 2))]
+    assert removal(graph, asked(hole)).reach == (end + 3, end + 3)
+    assert matching(graph, {"subject": "a"}, (end, end)).reach == (end + 1, end + 1)
+    assert matching(graph, {"subject": "a"}, (end, None)).reach is None
+    assert matching(graph, {"subject": "a"}, (end - 1, end - 1)).reach is None
+    assert matching(graph, {"subject": "b"}, (end, end)).reach is None
+
+
 def test_an_entity_is_erased_if_there_is_one():
     graph = tenures([(("a", "p", "b"), (1503, 1504))])
     assert erasure(graph, "a").erased == ("a",)
@@ -236,5 +247,7 @@ def test_a_bad_row_of_a_file_is_named(days, tmp_path):
         UserError, match=r"new.csv, line 2: the value is 'false'; a memory remembers and forgets true facts"
     ):
         asked_facts(days, file, columns={"value": "value"})
+    with pytest.raises(UserError, match="what is remembered has weight 1, and a column of weights is given; leave it"):
+        asked_facts(days, file, columns={"weight": "value"})
     with pytest.raises(UserError, match=r"a row is \(subject, predicate, object, time\)"):
         asked_facts(days, [("Ann", "visits")])

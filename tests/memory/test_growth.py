@@ -14,7 +14,8 @@ from polars.testing import assert_frame_equal
 
 from recollect import Memory
 from recollect.graph.runs import Runs, stored
-from recollect.memory.journal.changes import Delta, compose
+from recollect.memory.journal.changes import Delta
+from recollect.memory.journal.effects import matching
 from recollect.memory.learning.growth import grow
 from recollect.memory.snapshot import Snapshot
 from recollect.models.zoo import MODELS
@@ -31,6 +32,7 @@ from tests.memory.growth_examples import (
     from_scratch,
     small_graph,
     small_memory,
+    together,
 )
 
 STEPS = st.lists(
@@ -109,7 +111,7 @@ def test_the_result_does_not_depend_on_the_steps(steps):
         deltas.append(effective(state, removed - added, added, learned.graph))
         state = (state - removed) | added
         learned = grow(learned, deltas[-1])
-    at_once = grow(LEARNED[False], compose(deltas))
+    at_once = grow(LEARNED[False], together(deltas))
     assert at_once.graph.fingerprint == learned.graph.fingerprint
     one, other = learned.scorer.history, at_once.scorer.history
     assert np.array_equal(one.edges.table, other.edges.table)
@@ -151,7 +153,9 @@ def test_an_interval_without_an_end_goes_on_when_the_axis_grows():
 def test_an_interval_without_an_end_goes_on_after_a_hole_at_the_end_of_the_axis():
     last = FIRST + TIMES - 1
     snapshot = Snapshot(LEARNED[True]).grown(Delta.of(added=[("e0", "r0", "new", FIRST, None)]))
-    snapshot = snapshot.grown(Delta.of(removed=[("e0", "r0", "new", last, last)]))
+    hole = matching(snapshot.graph, {"subject": "e0", "predicate": "r0", "object": "new"}, (last, last))
+    assert (hole.removed.rows(), hole.reach) == ([("e0", "r0", "new", last, last)], (last + 1, last + 1))
+    snapshot = snapshot.grown(hole)
     snapshot = snapshot.grown(Delta.of(added=[("e1", "r0", "e2", last + 9, last + 9)]))
     runs = stored(snapshot.graph, "train")
     assert isinstance(runs, Runs)

@@ -182,7 +182,7 @@ def test_a_named_model_expands_the_intervals():
 
 
 def test_a_named_model_that_expands_more_than_fits_says_what_to_do(graph):
-    with patch("recollect.graph.runs.psutil.virtual_memory") as memory:
+    with patch("psutil.virtual_memory") as memory:
         memory.return_value.available = 10**7
         with pytest.raises(UserError, match=r"the train split at day grain is .* facts, .* use model='history'"):
             Memory.learn(graph, model="distmult", dim=4)

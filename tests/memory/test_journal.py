@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from recollect import Memory, UserError, load, read
+from recollect.graph.times import TimeAxis
 from recollect.memory.journal.database import Journal, journal_path
 from recollect.memory.journal.files import open_in_read_only_folder, open_reader
 from recollect.memory.journal.moments import parse_moment
@@ -83,6 +84,22 @@ def test_a_batch_is_all_or_nothing(place, tmp_path):
     assert memory.remember(file)["event"].to_list() == [1, 1]
 
 
+def test_a_check_sees_what_would_be_forgotten_and_can_refuse_it(place):
+    memory = load(place)
+    seen: list[pl.DataFrame] = []
+
+    def refuse(changes: pl.DataFrame) -> None:
+        seen.append(changes)
+        raise UserError("too many")
+
+    with pytest.raises(UserError, match="too many"):
+        memory.forget(subject="Bob", check=refuse)
+    assert [table["change"].to_list() for table in seen] == [["removed"] * 9]
+    assert memory.changes().is_empty()
+    assert memory.forget(subject="Bob", check=seen.append).height == 9
+    assert seen[1].drop("event", "known_at").equals(seen[0].drop("event", "known_at"))
+
+
 def test_answers_can_be_asked_as_of_a_time_and_as_known_at_a_moment(place):
     memory = load(place)
     before = datetime.now(UTC)
@@ -142,6 +159,17 @@ def test_an_erased_entity_is_gone_at_every_moment(place):
     assert memory.changes()["subject"].to_list() == ["Yan", "Zoe"]
     memory.remember(**NEW)
     assert len(stored(reader)) == 1
+
+
+def test_the_only_entity_is_not_erased(place):
+    memory = load(place)
+    labels = memory.graph.entities.labels
+    for label in labels[1:]:
+        memory.forget(entity=label)
+    with pytest.raises(UserError, match=f"{labels[0]} is the only entity of this memory; delete the memory, or"):
+        memory.forget(entity=labels[0])
+    assert memory.consolidate()
+    assert load(place).graph.entities.labels == labels[:1]
 
 
 def test_a_memory_that_was_not_loaded_changes_in_main_memory(original):
@@ -206,6 +234,31 @@ def test_threads_ask_while_another_remembers(place):
         thread.join()
     assert failures == []
     assert memory.recall(predicate="calls", object="Ann", time="2014-10-03", include="stored", top=99).height == 11
+
+
+def test_questions_during_a_batch_are_answered_by_all_of_it_or_by_nothing(place):
+    memory = load(place)
+    batch = [(f"n{i}", "calls", "Ann", f"2014-11-{i % 28 + 1:02}") for i in range(3000)]
+    answers: list[tuple[int, int, int]] = []
+    is_done = threading.Event()
+
+    def ask() -> None:
+        while not is_done.is_set():
+            snapshot = memory.snapshot()
+            found = [
+                snapshot.know(as_of=day, include="stored", top=9999).height for day in ("2014-11-01", "2014-11-28")
+            ]
+            answers.append((*found, snapshot.know(as_of="2014-03-05", include="stored").height))
+
+    memory.remember(subject="Ann", predicate="calls", object="Bob", time="2014-11-28")  # so that all times are there
+    before = memory.know(as_of="2014-03-05", include="stored").height
+    thread = threading.Thread(target=ask)
+    thread.start()
+    memory.remember(batch)
+    is_done.set()
+    thread.join()
+    assert set(answers) <= {(0, 1, before), (108, 108, before)}
+    assert answers == sorted(answers)
 
 
 # -- saving -----------------------------------------------------------------------------------------------------------
@@ -355,7 +408,7 @@ def test_a_journal_can_be_read_where_nothing_can_be_written(place, tmp_path):
     for folder in (with_log, without_log):
         files_before = sorted(path.name for path in folder.iterdir())
         connection = open_in_read_only_folder(folder / "m.journal")
-        assert connection.execute("SELECT count(*) FROM events").fetchone() == (1,)
+        assert connection.execute("SELECT max(event) FROM events").fetchone() == (1,)
         connection.close()
         assert sorted(path.name for path in folder.iterdir()) == files_before
 
@@ -379,7 +432,7 @@ def test_moments():
 
 
 def test_a_journal_is_created_once(place):
-    one, two = (Journal.create(journal_path(place), "base") for _ in range(2))
+    one, two = (Journal.create(journal_path(place), "base", TimeAxis("day", 0, 9)) for _ in range(2))
     assert one.identity == two.identity
     assert one.identity.base == "base"
     assert open_reader(journal_path(place), 0x52434C4A, 1) is not None

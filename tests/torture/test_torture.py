@@ -13,17 +13,21 @@ import pytest
 
 from recollect import Memory, Recipe, dataset
 from torture.scale import IS_LONG, result_of, scaled, start
+from torture.system_calls import why_not
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SHORT = (70, ["train --force", "save", "export tsv"])  # (kill at every n-th change, of these)
-CHANGES = ["remember", "remember first", "forget", "consolidate"]
+CHANGES = ["remember", "remember first", "forget", "consolidate", "watch"]
 LONG = [
     *((1, [case]) for case in ("train", "train --force", "save", "export parquet", "export tsv", "build")),
     *((1, [case]) for case in CHANGES),
     *((4, [case]) for case in ("search", "search again")),  # several hundred statements of SQLite
 ]
+UNTRACED = why_not()
+traced = pytest.mark.skipif(UNTRACED is not None, reason=UNTRACED or "")
 
 
+@traced
 @pytest.mark.parametrize(("every", "cases"), LONG if IS_LONG else [SHORT])
 def test_a_kill_at_any_change_of_the_disk_loses_nothing_and_blocks_nothing(every, cases):
     found = result_of(start("kills", every, *cases))
@@ -33,10 +37,11 @@ def test_a_kill_at_any_change_of_the_disk_loses_nothing_and_blocks_nothing(every
         assert result["kills"] >= scaled(1, 30)
 
 
+@traced
 @pytest.mark.skipif(IS_LONG, reason="the long form has them")
 def test_a_kill_during_a_change_of_a_memory_loses_nothing():
     found = result_of(start("kills", 40, *CHANGES))
-    assert [result["errors"] for result in found.values()] == [[], [], [], []]
+    assert [result["errors"] for result in found.values()] == [[]] * len(CHANGES)
     assert all(result["kills"] for result in found.values())
 
 

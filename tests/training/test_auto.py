@@ -32,7 +32,7 @@ def free_memory(monkeypatch):
     """Return a function that sets the free memory in bytes."""
 
     def set_bytes(count: float) -> None:
-        monkeypatch.setattr(auto.psutil, "virtual_memory", lambda: SimpleNamespace(available=count))
+        monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=count))
 
     set_bytes(16 * 2**30)
     return set_bytes

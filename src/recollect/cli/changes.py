@@ -85,11 +85,11 @@ def forget(
         "end": end, "columns": opt.parse_columns(columns), "dates": dates, "inclusive_end": inclusive_end,
     }  # fmt: skip
     if not yes and entity is not None:
-        count = loaded.forget(subject=entity, preview=True).height + loaded.forget(object=entity, preview=True).height
+        tables = (loaded.forget(subject=entity, preview=True), loaded.forget(object=entity, preview=True))
+        count = len({row for table in tables for row in table.rows()})
         raise UserError(f"{entity} would be removed altogether, with {plural(count, 'run')} of facts; if so, add --yes")
-    if not yes:
-        refuse_many(loaded.forget(facts, **asked, preview=True))
-    print_change(loaded.forget(facts, **asked), as_json, "nothing like that is stored")
+    changes = loaded.forget(facts, **asked, check=None if yes else refuse_many)
+    print_change(changes, as_json, "nothing like that is stored")
 
 
 def refuse_many(changes: pl.DataFrame) -> None:

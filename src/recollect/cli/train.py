@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from recollect.training.run import TrainingRun
     from recollect.training.trainer import Epoch, Step
 
-CHECKPOINT_SECONDS = 60  # at most, between two checkpoints
+CHECKPOINT_SECONDS = 60  # at most, between two checkpoints that are written fast
+CHECKPOINT_TIMES = 10  # train for so many times as long as the last checkpoint took, if that is more
 LEAKING_LENGTH = 1.5  # mean length of runs, in times, from which a random split is said to leak
 
 
@@ -51,6 +52,10 @@ def train(
     allow_empty: opt.AllowEmpty = False,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
+    tables: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Train in memory-mapped files here; by default if memory is short."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     force: opt.Force = False,
     as_json: opt.Json = False,
@@ -79,9 +84,12 @@ def train(
         options = {"model": model, "dim": dim, **of_model}
         resume = resume and partial.exists()
         stored = stored_configs(partial) if resume else []
-        learning = Learning(graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, **options)
+        learning = Learning(
+            graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, tables=tables, **options
+        )
         if learning.reason:
             print_line(f"chosen: {learning.reason}", err=True)
+        map_tables_(learning, out)
         say_weights(graph, bool(learning.configs))
         if force:
             remove_checkpoints(partial)
@@ -120,6 +128,17 @@ def split_for_use(graph: EpisodicGraph, split: str | None, evaluate: bool, seed:
                 err=True,
             )
     return opt.split_graph(graph, split or "random", seed)
+
+
+def map_tables_(learning: Learning, out: Path) -> None:
+    """Let a model that does not fit in memory be trained in files next to the memory, and say so."""
+    if learning.tables is None and learning.device.type == "cpu" and learning.fits_only_mapped:
+        learning.tables = out.resolve().parent
+        print_line(
+            f"the model does not fit in memory, so it is trained in memory-mapped files in {learning.tables}; "
+            "--tables FOLDER chooses another place",
+            err=True,
+        )
 
 
 def say_weights(graph: EpisodicGraph, has_model: bool) -> None:
@@ -218,15 +237,17 @@ def run_to_end(run: TrainingRun, partial: Path) -> None:
     """Train with a progress bar; write checkpoints at validations, every minute, when interrupted and at the end."""
     from recollect.training.trainer import Epoch
 
-    saved = time.monotonic()
+    saved, pause = time.monotonic(), float(CHECKPOINT_SECONDS)
     with stop_signals() as received:
         for record in show_progress(run):
             at_end = run.trainer.finished or run.trainer.epoch % run.recipe.validate_every == 0
             validated = isinstance(record, Epoch) and at_end
-            if received or validated or time.monotonic() - saved > CHECKPOINT_SECONDS:
+            if received or validated or time.monotonic() - saved > pause:
+                start = time.monotonic()
                 with how_to_go_on(partial):
                     run.save_checkpoint(partial)
                 saved = time.monotonic()
+                pause = max(CHECKPOINT_SECONDS, CHECKPOINT_TIMES * (saved - start))
             if received:
                 print_line(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
                 raise typer.Exit(130)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.engine.compiled import is_compiled, kernels
+from recollect.engine.mapped import Zeros
 from recollect.engine.parallel import one_thread, parallel_for
 
 OPTIMIZERS = ("adam", "adagrad")
@@ -40,18 +41,22 @@ class RowOptimizer:
         decay: float,
         lazy: frozenset[str],
         rates: Mapping[str, float] | None = None,
+        zeros: Zeros = torch.zeros,
     ) -> None:
-        """`decay` multiplies a row in its gradient (weight decay); `rates` scale `lr` for some tables."""
+        """`decay` multiplies a row in its gradient (weight decay); `rates` scale `lr` for some tables.
+
+        `zeros` allocates the state.
+        """
         self.kind, self.parameters, self.lr, self.decay, self.lazy = kind, dict(parameters), lr, decay, lazy
         self.step_count, self.rates = 0, dict(rates or {})
-        self.moments = {name: self._initial_state(parameter) for name, parameter in self.parameters.items()}
+        self.moments = {name: self._initial_state(parameter, zeros) for name, parameter in self.parameters.items()}
 
-    def _initial_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+    def _initial_state(self, parameter: nn.Parameter, zeros: Zeros) -> dict[str, Tensor]:
         """Return moments, and per row the step of its last update and the step its decay is paid up to."""
         names = ("exp_avg", "exp_avg_sq") if self.kind == "adam" else ("sum",)
-        moments = {name: torch.zeros_like(parameter.detach()) for name in names}
-        steps = torch.zeros(len(parameter), dtype=torch.int64, device=parameter.device)
-        return moments | {"last": steps, "paid": steps.clone()}
+        device = parameter.device
+        moments = {name: zeros(parameter.shape, dtype=parameter.dtype, device=device) for name in names}
+        return moments | {name: zeros((len(parameter),), dtype=torch.int64, device=device) for name in ("last", "paid")}
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, tuple[Tensor | None, Tensor]]) -> None:
@@ -63,11 +68,11 @@ class RowOptimizer:
 
     @torch.no_grad()
     def catch_up_(self) -> None:
-        """Apply the skipped momentum steps of every lazy row."""
+        """Apply the skipped momentum steps of every lazy row that was ever touched; others have no momentum."""
         if self.kind == "adam":
             with one_thread():
                 for name in self.lazy:
-                    self._update(name, None, None)
+                    self._update(name, self.moments[name]["last"].nonzero()[:, 0], None)
 
     def _update(self, name: str, rows: Tensor | None, grad: Tensor | None) -> None:
         tensors = [self.parameters[name].detach(), *self.moments[name].values()]

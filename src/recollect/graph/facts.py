@@ -362,10 +362,8 @@ class EpisodicGraph:
 
     def axis(self, slot: str) -> Vocabulary | TimeAxis:
         """Return the map between labels and ids of a slot."""
-        kind = KINDS[slot]
-        if kind == "time":
-            return self.times
-        return self.entities if kind == "entity" else self.predicates
+        axes: list[Vocabulary | TimeAxis] = [self.entities, self.predicates, self.entities, self.times]
+        return axes[SLOTS.index(slot)]
 
     def table(self, facts: Facts) -> pl.DataFrame:
         """Return facts as labels, with columns subject, predicate, object and time."""
@@ -380,8 +378,10 @@ class EpisodicGraph:
         """The SHA-256 of labels, times and facts: equal graphs have equal fingerprints. Saved files depend on it."""
         digest = hashlib.sha256()
         for vocabulary in (self.entities, self.predicates):
-            labels = "".join(f"{len(label)}:{label}" for label in vocabulary.labels)
-            digest.update(labels.encode("utf-8", "surrogatepass") + b"\1")
+            for start in range(0, len(vocabulary), 2**16):  # in blocks: a text of all labels may take gigabytes
+                labels = "".join(f"{len(label)}:{label}" for label in vocabulary.labels[start : start + 2**16])
+                digest.update(labels.encode("utf-8", "surrogatepass"))
+            digest.update(b"\1")
         times = self.times
         axis = f"TimeAxis(grain={times.grain!r}, first={times.first}, size={times.size}, step={times.step})"
         digest.update(axis.encode())

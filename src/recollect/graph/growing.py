@@ -67,7 +67,7 @@ def grow_graph(
         graph,
         entities=_append(kept, [*entities, *(label for run in added for label in (run[0], run[2]))]),
         predicates=_append(graph.predicates, [*predicates, *(run[1] for run in added)]),
-        times=_extend(graph.times, [*(reach or ()), *_bins(added), *_bin_after(graph, removed)]),
+        times=_extend(graph.times, [*(reach or ()), *_bins(added)]),
     )
     earlier = (graph.times.first - grown.times.first) // grown.times.step
     splits = {name: _renumber(stored(graph, name), entity_ids, earlier) for name in graph.splits}
@@ -79,6 +79,26 @@ def grow_graph(
     changed, replaced = change_store(train, grown.sizes, _runs(grown, removed), _runs(grown, added))
     grown = grown.with_splits(_as_splits({**splits, "train": changed}, grown.times.grain))
     return GrownGraph(grown, entity_ids, earlier, train, replaced, is_extended)
+
+
+def restrict_graph(graph: EpisodicGraph, predicates: int, reach: tuple[int, int]) -> EpisodicGraph:
+    """Return a graph of its first predicates and of the times from one bin to another, which has all of its facts.
+
+    Runs without an end are cut where the axis ends.
+    """
+    first, last = reach
+    axis = replace(graph.times, first=first, size=(last - first) // graph.times.step + 1)
+    labels = graph.predicates.labels
+    kept = graph.predicates if predicates == len(labels) else Vocabulary(graph.predicates.kind, labels[:predicates])
+    later = (graph.times.first - first) // axis.step
+    splits = {
+        name: _reaching(_renumber(stored(graph, name), None, later), len(axis))
+        if later or len(axis) < len(graph.times)
+        else stored(graph, name)
+        for name in graph.splits
+    }
+    restricted = replace(graph, predicates=kept, times=axis)
+    return restricted.with_splits(_as_splits(splits, axis.grain))
 
 
 def _erase(vocabulary: Vocabulary, erased: Sequence[str]) -> tuple[Vocabulary, Tensor | None]:
@@ -102,14 +122,6 @@ def _append(vocabulary: Vocabulary, labels: Sequence[str]) -> Vocabulary:
 def _bins(runs: Sequence[Run]) -> list[int]:
     """Return the first and last bins of runs; those without an end do not extend the axis by it."""
     return [number for run in runs for number in run[3:] if number is not None]
-
-
-def _bin_after(graph: EpisodicGraph, removed: Sequence[Run]) -> list[int]:
-    """Return the bin after removed times at the end of the axis, where an interval without an end goes on."""
-    axis, store = graph.times, stored(graph, "train")
-    last = axis.first + (len(axis) - 1) * axis.step
-    ends = [run[4] for run in removed if run[4] is not None and run[4] >= last]
-    return [max(ends) + axis.step] if ends and isinstance(store, Runs) and store.has_ongoing else []
 
 
 def _extend(axis: TimeAxis, bins: Sequence[int]) -> TimeAxis:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import psutil
 import torch
 from torch import Tensor
 
 from recollect.errors import UserError
 from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import EpisodicGraph, Facts, LazySplits, distinct, encode, stable_sort
+from recollect.graph.free_memory import free_memory
 
 EXPANDED_BYTES = 150  # peak memory per fact while facts are expanded and encoded
 FOREVER = 2**40  # a time after that of any question
@@ -111,7 +111,7 @@ class Runs:
 
     def expand(self, what: str = "this") -> Facts:
         """Return one fact for every time of every run; raise UserError naming `what` if memory is not enough."""
-        needed, free = self.count * EXPANDED_BYTES, psutil.virtual_memory().available
+        needed, free = self.count * EXPANDED_BYTES, free_memory()
         if needed > free:
             raise UserError(
                 f"{what} is {self.count:,} facts, which need {needed:,} bytes one by one, and {free:,} are free; "

@@ -120,7 +120,7 @@ class CellRates:
 
     def with_history(self, history: History) -> CellRates:
         """Return the same kernel over another store, which may have predicates that came after the fit."""
-        is_same = len(self.kernel) == int(history.classes.max(initial=-1) + 1) // 2
+        is_same = len(self.kernel) == history.class_count
         return CellRates(history, self.kernel if is_same else with_new_class(self.kernel))
 
     @classmethod

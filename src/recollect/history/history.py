@@ -107,6 +107,19 @@ class History:
         classes = more_classes(self.classes, self.fitted, sizes["predicate"])
         return History(facts, sizes, classes, kernels, weights, self.fitted)
 
+    def with_first_predicates(self, facts: Facts | Runs, sizes: Mapping[str, int]) -> History:
+        """Return the same kernels over another store with fewer predicates: the first ones."""
+        forward, inverse = np.split(self.classes, 2)
+        kept = sizes["predicate"]
+        classes = np.concatenate([forward[:kept], inverse[:kept]])
+        return History(facts, sizes, classes, self.kernels, self.weights, min(kept, self.fitted))
+
+    @property
+    def class_count(self) -> int:
+        """The number of classes of predicates that the kernels have; inverses have as many."""
+        every = next((kernel.shape[1] for kernel in self.kernels.values()), int(self.classes.max(initial=-1)) + 1)
+        return every // 2
+
     def changed(self, facts: Facts | Runs, sizes: Mapping[str, int], replaced: Replaced) -> History:
         """Return the same kernels over a store that differs from this one by the rows that were replaced.
 

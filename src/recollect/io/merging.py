@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import psutil
 import torch
 from torch import Tensor
 
 from recollect.errors import UserError
 from recollect.graph.fact_index import expand_ranges
 from recollect.graph.facts import Facts, encode, merge_equal
+from recollect.graph.free_memory import free_memory
 from recollect.graph.runs import Runs, merge_runs, overlaps
 from recollect.io.table import Table
 
@@ -21,7 +21,7 @@ Sizes = Mapping[str, int]
 
 def check_memory(count: int, bytes_each: int, what: str) -> None:
     """Raise UserError if there is not enough free memory for `count` rows or facts; `what` says where they are."""
-    needed, free = count * bytes_each, psutil.virtual_memory().available
+    needed, free = count * bytes_each, free_memory()
     if needed > free:
         raise UserError(f"{what} {count:,}, which need {needed:,} bytes, and {free:,} are free; give a smaller table")
 

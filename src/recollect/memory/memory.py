@@ -23,7 +23,7 @@ from recollect.memory.journal.moments import Moment
 from recollect.memory.learning.learn import Learned, Learning, ShowProgress, finish_runs, not_shown, run_training
 from recollect.memory.learning.relearning import relearn
 from recollect.memory.snapshot import Snapshot
-from recollect.memory.timeline import Timeline
+from recollect.memory.timeline import Check, Timeline
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe
 from recollect.training.run import TrainingRun
@@ -72,6 +72,7 @@ class Memory(Asking):
         history: bool = True,
         seed: int = 0,
         device: str = "cpu",
+        tables: str | Path | None = None,
         progress: bool = False,
         callbacks: Iterable[Callback] = (),
     ) -> Memory:
@@ -84,13 +85,14 @@ class Memory(Asking):
         `model="auto"` is history alone for small graphs, and for larger ones history and a model, if that adds
         something. `model="cont+complex"` adds up the scores of several models; the same one twice is trained with two
         seeds. The options of each are those of `ModelConfig`; what is left out is chosen from the data and the recipe.
-        `history=False` answers by the models alone. `progress` shows a bar on standard error; each callback receives
-        every `Step` and `Epoch` record.
+        `history=False` answers by the models alone. `tables` is a folder for embedding tables that do not fit in
+        memory: they are trained in memory-mapped files there, which vanish at the end. `progress` shows a bar on
+        standard error; each callback receives every `Step` and `Epoch` record.
         """
         learning = Learning(
             graph, model=model, recipe=recipe, history=history, seed=seed, device=device, dim=dim,
             predicate_dim=predicate_dim, time_dim=time_dim, form=form, static=static, reciprocal=reciprocal,
-            time_levels=time_levels, dtype=dtype,
+            time_levels=time_levels, dtype=dtype, tables=None if tables is None else Path(tables),
         )  # fmt: skip
         reason = learning.reason
         for run in learning.runs():
@@ -176,6 +178,7 @@ class Memory(Asking):
         dates: str | None = None,
         inclusive_end: bool = False,
         preview: bool = False,
+        check: Check | None = None,
         key: str | None = None,
     ) -> pl.DataFrame:
         """Remove stored facts, all or none, and return what was removed; what is not stored is left alone.
@@ -183,7 +186,8 @@ class Memory(Asking):
         Facts are given as to `remember`. Parts that are left out match everything, and a time coarser than the grain
         means all of it: `forget(subject="Turkey", time="2014-12")`. `entity` removes an entity altogether, from facts,
         labels and embeddings, at every `known_at` too; `consolidate` then removes its label from the disk.
-        With `preview`, what would be removed is returned and stays. `key` is that of `remember`.
+        With `preview`, what would be removed is returned and stays; `check` is given it before it is removed, and all
+        of it stays if that raises an error. `key` is that of `remember`.
         """
         parts = FactParts(subject=subject, predicate=predicate, object=object, time=time, start=start, end=end)
         options = {"columns": columns, "dates": dates, "inclusive_end": inclusive_end}
@@ -191,7 +195,7 @@ class Memory(Asking):
         if preview:
             return self._timeline.preview(effect)
         request = None if key is None else _request(key, ("forget", facts, entity, parts, options))
-        return self._timeline.change(effect, request=request)
+        return self._timeline.change(effect, request=request, check=check)
 
     def undo(self, event: int) -> pl.DataFrame:
         """Take back what was remembered or forgotten as one event, all of it or nothing, and return what changed.

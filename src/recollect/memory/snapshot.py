@@ -333,8 +333,9 @@ class Snapshot:
 
         Without a scorer, only what is stored is known.
         """
-        times = torch.zeros_like(facts.t) if slot == "t" or "t" not in self.scorer.slots else facts.t
-        future = torch.tensor([self._is_future(time) for time in times.tolist()], dtype=torch.bool)
+        times = facts.t
+        has_times = slot != "t" and "t" in self.scorer.slots
+        future = torch.tensor([has_times and self._is_future(time) for time in times.tolist()], dtype=torch.bool)
         rows = (~future).nonzero()[:, 0]
         if len(rows):
             yield rows, self.scorer, self.calibration, self.scorer.history

@@ -21,18 +21,20 @@ from recollect.errors import ReusedKeyError, UserError, check_process
 from recollect.io.atomic import existing_folder, folder_identity, locked
 from recollect.memory.bundle.content import JOURNAL, read_learned, to_bundle
 from recollect.memory.bundle.folder import malformed_refused, read_bundle, write_bundle
-from recollect.memory.journal.changes import Delta, without
+from recollect.memory.journal.changes import Delta
 from recollect.memory.journal.database import Journal, journal_path
 from recollect.memory.journal.effects import Effect, reversal_of
 from recollect.memory.journal.events import Events, Transaction
 from recollect.memory.journal.moments import Moment, change_rows, change_table, parse_moment
 from recollect.memory.learning.growth import grow
 from recollect.memory.learning.learn import Learned
+from recollect.memory.learning.restriction import restrict
 from recollect.memory.snapshot import Snapshot
 
 MOMENTS = 4  # states of earlier moments that are kept
 
 Learn = Callable[[Learned, Delta], Learned]
+Check = Callable[[pl.DataFrame], None]  # raises an error if a change is not to be made
 Folder = tuple[int, ...]  # what tells a bundle from one that took its place
 
 
@@ -58,7 +60,7 @@ class Timeline:
     def __init__(self, learned: Learned, path: Path | None = None, folder: Folder | None = None) -> None:
         """Without a `path`, changes are kept in main memory."""
         self.path = path
-        self._journal = Journal(None) if path is None else None
+        self._journal = Journal.in_main_memory(learned.graph.times) if path is None else None
         self._state = _begin(learned, folder)
         self._moments: OrderedDict[tuple[int, ...], Snapshot] = OrderedDict()
         self._lock, self._write_lock = RLock(), RLock()
@@ -92,8 +94,7 @@ class Timeline:
             gone = journal.erased_after(max(event, state.absorbed))
             key = (*(state.folder or ()), state.absorbed, event, len(gone))
             if key not in self._moments:
-                delta = _delta_at(journal, state, event, gone)
-                self._moments[key] = Snapshot(state.base if delta.is_empty else grow(state.base, delta))
+                self._moments[key] = Snapshot(_learned_at(journal, state, event, gone))
                 while len(self._moments) > MOMENTS:
                     self._moments.popitem(last=False)
             self._moments.move_to_end(key)
@@ -104,7 +105,8 @@ class Timeline:
         axis = self.now().graph.times
         low = None if since is None else parse_moment(since, at_end=False)
         high = None if until is None else parse_moment(until, at_end=True)
-        return change_table((self._journal or Journal(None)).changes(low, high), axis)
+        journal = self._journal or Journal.in_main_memory(axis)
+        return change_table(journal.changes(low, high), axis)
 
     def version(self) -> str:
         """Return a text that differs whenever answers may; it is the same for all that have the memory open."""
@@ -125,13 +127,18 @@ class Timeline:
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def change(
-        self, effect: Effect, *, file: tuple[str, str] | None = None, request: tuple[str, str] | None = None
+        self,
+        effect: Effect,
+        *,
+        file: tuple[str, str] | None = None,
+        request: tuple[str, str] | None = None,
+        check: Check | None = None,
     ) -> pl.DataFrame:
         """Append what a change really does, as an event, and return it in the columns of `changes`.
 
         It is on disk, and visible to the next question, when this returns. A `file`, by name and digest, is recorded in
         the same transaction; if it was recorded before, nothing is changed. So is a `request`, by key and digest, of
-        which the same key with another digest is an error.
+        which the same key with another digest is an error. `check` is given what `preview` returns.
         """
         recorded = file or request
         check_process()
@@ -145,6 +152,8 @@ class Timeline:
                         "this key was used for a request with another content; give every request a key of its own"
                     )
                 delta = effect(state.snapshot.graph) if is_new else Delta.of()
+                if check is not None:
+                    check(change_table(change_rows(delta), state.snapshot.graph.times))
                 if recorded is not None:
                     transaction.add_file(*recorded)
                 if not delta.is_empty:
@@ -160,7 +169,8 @@ class Timeline:
     def undo(self, event: int) -> pl.DataFrame:
         """Take an event back, by another event, and return what that changed."""
         self.now()
-        journal, step = self._journal or Journal(None), self._state.base.graph.times.step
+        axis = self._state.base.graph.times
+        journal, step = self._journal or Journal.in_main_memory(axis), axis.step
         delta = journal.between(event - 1, event, step)
         if delta.erased:
             raise UserError(
@@ -185,12 +195,12 @@ class Timeline:
         if not existing_folder(path).exists() and not overwrite:
             raise UserError(f"{other} is the journal of a memory that is not there; move it away, or overwrite it")
         fingerprint = learned.graph.fingerprint
-        journal = Journal(other)
+        journal = Journal.open(other)
         with journal.writing() as transaction:
             transaction.announce(fingerprint)
         write_bundle(path, to_bundle(learned), overwrite=overwrite)
         with journal.writing() as transaction:
-            transaction.restart(fingerprint)
+            transaction.restart(fingerprint, learned.graph.times)
 
     def consolidate(self, learn: Learn) -> bool:
         """Replace the bundle by one that `learn` returns; return whether there was anything to learn.
@@ -257,7 +267,7 @@ class Timeline:
         if before is not None and not before.is_in_place():
             self._journal = None
         if self._journal is None and (place := journal_path(self.path)).exists():
-            self._journal = Journal(place)
+            self._journal = Journal.open(place)
         return self._journal is not before
 
     def _writable_journal(self) -> Journal:
@@ -266,10 +276,8 @@ class Timeline:
             self.now()
         if self._journal is None or not self._has_created:
             assert self.path is not None
-            base = self._state.base
-            created = Journal.create(
-                journal_path(self.path), base.graph.fingerprint, base.about.get(JOURNAL, {}).get("id")
-            )
+            graph, known = self._state.base.graph, self._state.base.about.get(JOURNAL, {})
+            created = Journal.create(journal_path(self.path), graph.fingerprint, graph.times, known.get("id"))
             self._journal, self._has_created = self._journal or created, True
         return self._journal
 
@@ -304,7 +312,7 @@ def _with_events(state: _State, events: Events, path: Path) -> _State:
                     "memory that it belongs to"
                 )
             if isinstance(events, Transaction):  # the process that saved this memory died before it did so
-                events.restart(fingerprint)
+                events.restart(fingerprint, state.base.graph.times)
             return state
         last = events.last()
         if last <= state.event:
@@ -315,18 +323,19 @@ def _with_events(state: _State, events: Events, path: Path) -> _State:
     return replace(state, event=last, snapshot=state.snapshot.grown(delta))
 
 
-def _delta_at(journal: Journal, state: _State, event: int, gone: tuple[str, ...]) -> Delta:
-    """Return what leads from the bundle to the state after an event, without the entities that were erased later."""
-    step = state.base.graph.times.step
+def _learned_at(journal: Journal, state: _State, event: int, gone: tuple[str, ...]) -> Learned:
+    """Return the state after an event, without the entities that were erased later."""
+    base, step = state.base, state.base.graph.times.step
     if event >= state.absorbed:
-        delta = journal.between(state.absorbed, event, step)
-    else:
-        delta = journal.between(event, state.absorbed, step).inverse()
-    if not gone:
-        return delta
-    entities = tuple(label for label in delta.entities if label not in gone)
-    erased = tuple(dict.fromkeys((*delta.erased, *gone)))
-    return replace(delta, frame=without(delta.frame, gone), erased=erased, entities=entities)
+        return _grown(base, journal.between(state.absorbed, event, step).without(gone))
+    later = journal.between(event, state.absorbed, step)
+    before = _grown(base, later.inverse().without(gone))
+    reach = journal.reach(event)
+    return before if reach is None else restrict(before, len(base.graph.predicates) - len(later.predicates), reach)
+
+
+def _grown(learned: Learned, delta: Delta) -> Learned:
+    return learned if delta.is_empty else grow(learned, delta)
 
 
 def _without_journal(learned: Learned) -> Learned:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from recollect.engine import Zeros
 from recollect.errors import UserError
 from recollect.graph.facts import KINDS
 from recollect.models.config import ModelConfig
@@ -89,16 +91,26 @@ def _owners(equation: Equation, axis: str) -> set[str]:
     return {kind for order, kind in carriers if order == smallest}
 
 
+def all_finite(tensor: Tensor) -> bool:
+    """Return whether there is no NaN and no infinity, by the extremes: several times faster than `isfinite`."""
+    return not tensor.numel() or all(math.isfinite(extreme) for extreme in tensor.aminmax())
+
+
 def initial_parameter(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None, generator: torch.Generator | None
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device | str | None,
+    generator: torch.Generator | None,
+    zeros: Zeros = torch.zeros,
 ) -> nn.Parameter:
     """Return U(−b, b) with b = √(6 / (fan_in + fan_out)), a tensor counted as (first axis) × (all others).
 
-    On the device "meta" there are no numbers, only the shape: weights that are loaded need no initial ones.
+    On the device "meta" there are no numbers, only the shape: weights that are loaded need no initial ones. `zeros`
+    allocates the tensor.
     """
     if device == "meta":
         return nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
-    weight: Tensor = torch.empty(shape, dtype=dtype)
+    weight: Tensor = zeros(shape, dtype=dtype)
     matrix = weight.flatten(1) if weight.dim() > 1 else weight[None]
     nn.init.xavier_uniform_(matrix, generator=generator)
     return nn.Parameter(weight.to(device))

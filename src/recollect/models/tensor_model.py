@@ -17,6 +17,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from recollect.engine import Zeros
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 from recollect.models import scoring
@@ -48,13 +49,14 @@ class TensorModel(nn.Module):
         *,
         device: torch.device | str | None = None,
         generator: torch.Generator | None = None,
+        zeros: Zeros = torch.zeros,
     ) -> None:
-        """Draw Xavier-uniform weights; `sizes` counts entities, predicates and times."""
+        """Draw Xavier-uniform weights; `sizes` counts entities, predicates and times; `zeros` allocates tables."""
         super().__init__()
         knots = TimeKnots.of(sizes["time"], config.time_levels) if config.time_levels != (1,) else None
         self._set_structure(sizes, config, knots)
         for name, shape in parameter_shapes(type(self), config, sizes).items():
-            self.register_parameter(name, initial_parameter(shape, config.torch_dtype, device, generator))
+            self.register_parameter(name, initial_parameter(shape, config.torch_dtype, device, generator, zeros))
 
     def _set_structure(self, sizes: Mapping[str, int], config: ModelConfig, knots: TimeKnots | None) -> None:
         self.sizes, self.config, self.knots = dict(sizes), config, knots

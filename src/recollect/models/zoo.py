@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from recollect.engine import Zeros
 from recollect.errors import UserError
 from recollect.models.config import ModelConfig
 from recollect.models.equation import Equation
@@ -118,9 +119,10 @@ def build_model(
     *,
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
+    zeros: Zeros = torch.zeros,
 ) -> TensorModel:
-    """Return a new model with Xavier-uniform weights drawn from `generator`."""
-    return parse_model(config.model)(sizes, config, device=device, generator=generator)
+    """Return a new model with Xavier-uniform weights drawn from `generator`, in tables allocated by `zeros`."""
+    return parse_model(config.model)(sizes, config, device=device, generator=generator, zeros=zeros)
 
 
 def parameter_count(config: ModelConfig, sizes: Mapping[str, int]) -> int:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import psutil
-
 from recollect.graph.facts import EpisodicGraph
+from recollect.graph.free_memory import free_memory
 from recollect.graph.runs import has_runs, split_runs
 from recollect.models.config import ModelConfig
 from recollect.models.equation import Equation
@@ -177,7 +176,7 @@ def _has_predicate_axis(equation: Equation) -> bool:
 
 
 def _fits(graph: EpisodicGraph, config: ModelConfig) -> bool:
-    return training_bytes(config, graph.sizes) <= MEMORY_SHARE * psutil.virtual_memory().available
+    return training_bytes(config, graph.sizes) <= MEMORY_SHARE * free_memory()
 
 
 def _reason(graph: EpisodicGraph, config: ModelConfig) -> str:
@@ -187,7 +186,7 @@ def _reason(graph: EpisodicGraph, config: ModelConfig) -> str:
     words += [f"{kind} dim {dims[kind]}" for kind in ("predicate", "time") if dims[kind] != config.dim]
     if config.static:
         words.append("static")
-    needed, allowed = training_bytes(config, sizes), MEMORY_SHARE * psutil.virtual_memory().available
+    needed, allowed = training_bytes(config, sizes), MEMORY_SHARE * free_memory()
     return (
         f"{', '.join(words)}: {graph.counts['train']:,} training facts at {sizes['time']:,} times, "
         f"{parameter_count(config, sizes):,} parameters, {needed / 2**30:.2g} GB to train, "

@@ -24,6 +24,7 @@ from recollect.models.regularizers import embedding_norms
 from recollect.models.tensor_model import TensorModel
 from recollect.training.losses import logistic, one_vs_all, ranking
 
+MAX_SHUFFLED = 2**18  # entities that are shuffled to sample some of them; of more, one is drawn from each stratum
 MAX_TIME_ELEMENTS = 2**24  # of a larger table of times (64 MiB), only the times of a batch are candidates
 
 
@@ -297,12 +298,30 @@ def sample_entities(count: int, in_batch: Tensor, sampled: int, generator: torch
     The candidates are the ids `in_batch` (m,), which count as 1, and up to `sampled` of the other `count` ids, which
     share the number of those not in the batch: an importance-weighted estimate of the full softmax.
     """
+    if count > MAX_SHUFFLED:
+        return _sample_by_strata(count, in_batch.unique(), sampled, generator)
     counts = torch.zeros(count)
     others = (counts.index_fill_(0, in_batch, 1) == 0).nonzero()[:, 0]
     drawn = others[torch.randperm(len(others), generator=generator)[:sampled]]
     counts[drawn] = len(others) / max(1, len(drawn))
     ids = counts.nonzero()[:, 0]
     return ids, counts[ids]
+
+
+def _sample_by_strata(count: int, in_batch: Tensor, sampled: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return what `sample_entities` does, in time and memory that do not depend on `count`; `in_batch` is sorted.
+
+    The ids that are not in the batch are cut into `sampled` equal strata, and one is drawn from each. The r-th of them
+    is r + #{j : b_j − j ≤ r}, b_j being the ids of the batch. One at the border of two strata may be drawn by both; it
+    then counts twice.
+    """
+    others = count - len(in_batch)
+    width = others / sampled
+    position = torch.arange(sampled) + torch.rand(sampled, dtype=torch.float64, generator=generator)
+    nth, times = (position * width).long().clamp_(max=others - 1).unique(return_counts=True)
+    drawn = nth + torch.searchsorted(in_batch - torch.arange(len(in_batch)), nth, right=True)
+    ids, order = torch.cat([in_batch, drawn]).sort()
+    return ids, torch.cat([torch.ones(len(in_batch)), times * width])[order].float()
 
 
 OBJECTIVES: dict[str, type[Objective]] = {

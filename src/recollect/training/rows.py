@@ -6,11 +6,12 @@ renumbered, and the optimizer updates those rows of the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recollect.graph.facts import KINDS, Facts
@@ -18,6 +19,7 @@ from recollect.models.tensor_model import TensorModel
 from recollect.training.objectives import Objective, TrainingBatch
 
 LAZY_SHARE = 4  # a table is lazy if a batch touches at most 1/4 of its rows
+SPARSE_SHARE = 512  # rows per touched row from which no array as long as the table is made
 
 
 class RowSelection:
@@ -80,11 +82,15 @@ def touched_rows(model: TensorModel, kind: str, facts: Facts, negatives: Mapping
     """Return the sorted rows of a kind's tables that facts and negatives need; of times, their knots."""
     if kind == "time" and model.knots is not None:
         return model.knots.touched(_times(facts, negatives))
-    touched = np.zeros(len(getattr(model, kind)), dtype=bool)
-    for slot in _slots_of(model, kind):
-        touched[facts.column(slot).numpy()] = True
-        if slot in negatives:
-            touched[negatives[slot].numpy()] = True
+    slots = _slots_of(model, kind)
+    ids = [facts.column(slot).numpy() for slot in slots]
+    ids += [negatives[slot].numpy().reshape(-1) for slot in slots if slot in negatives]
+    rows = len(getattr(model, kind))
+    if _is_sparse(sum(map(len, ids)), rows):
+        return torch.from_numpy(np.unique(np.concatenate(ids)))
+    touched = np.zeros(rows, dtype=bool)
+    for column in ids:
+        touched[column] = True
     return torch.from_numpy(np.flatnonzero(touched))
 
 
@@ -93,13 +99,26 @@ def _renumber(model: TensorModel, ids: Mapping[str, Tensor], batch: TrainingBatc
     facts, negatives = batch.facts, dict(batch.negatives)
     for kind, selected in ids.items():
         slots = _slots_of(model, kind)
-        position = np.empty(model.id_count(slots[0]), dtype=np.int64)
-        position[selected.numpy()] = np.arange(len(selected))
+        position = _positions(selected.numpy(), model.id_count(slots[0]))
         for slot in slots:
-            facts = facts.with_slot(slot, torch.from_numpy(position[facts.column(slot).numpy()]))
+            facts = facts.with_slot(slot, torch.from_numpy(position(facts.column(slot).numpy())))
             if slot in negatives:
-                negatives[slot] = torch.from_numpy(position[negatives[slot].numpy()])
+                negatives[slot] = torch.from_numpy(position(negatives[slot].numpy()))
     return replace(batch, facts=facts, negatives=negatives)
+
+
+def _positions(selected: NDArray[np.int64], count: int) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """Return a function from ids in [0, count) to their positions among the sorted ids `selected` (R,)."""
+    if _is_sparse(len(selected), count):
+        return lambda ids: np.searchsorted(selected, ids)
+    position = np.empty(count, dtype=np.int64)
+    position[selected] = np.arange(len(selected))
+    return lambda ids: position[ids]
+
+
+def _is_sparse(ids: int, rows: int) -> bool:
+    """Return whether sorting ids costs less than an array as long as the table."""
+    return SPARSE_SHARE * ids < rows
 
 
 def _slots_of(model: TensorModel, kind: str) -> list[str]:

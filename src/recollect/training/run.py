@@ -10,25 +10,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
-from recollect.engine import max_query_elements
+from recollect.engine import MappedTables, Tables, max_query_elements
 from recollect.errors import UserError, check_process
-from recollect.evaluation.metrics import summarise
-from recollect.evaluation.ranking import rank
-from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts
+from recollect.graph.free_memory import free_memory
 from recollect.graph.seeds import seeded
 from recollect.io.checkpoint import read_checkpoint, write_checkpoint
 from recollect.models.config import ModelConfig
-from recollect.models.parameters import equations_of, parameter_shapes, table_name
+from recollect.models.parameters import all_finite, equations_of, parameter_shapes, table_name
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parameter_count, parse_model
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.trainer import Epoch, Step, Trainer
+from recollect.training.validation import Validation
 
 WEIGHT_COPIES = 5  # while training: weights, gradient, two Adam moments (or Adagrad's sum and the mean), best so far
+WHOLE_COPIES = 3  # of a mapped table that batches change whole: values, gradient, temporaries
 BATCH_COPIES = 3  # of the intermediate tensors of a batch: values, gradients, temporaries
 
 
@@ -44,17 +43,22 @@ class TrainingRun:
         seed: int = 0,
         device: str | torch.device = "cpu",
         initial: TensorModel | None = None,
+        tables: Path | None = None,
     ) -> None:
-        """Start from random weights, or from those of an `initial` model of the same config and sizes."""
+        """Start from random weights, or from those of an `initial` model of the same config and sizes.
+
+        `tables` is a folder: embedding tables and all that is as large are kept there in memory-mapped files, which the
+        system removes when the run ends. Results are the same.
+        """
         check_process()
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
-        check_fits(config, graph.sizes, self.recipe)  # before any memory is allocated
+        check_fits(config, graph.sizes, self.recipe, is_mapped=tables is not None)  # before any memory is allocated
+        self.tables = Tables() if tables is None else MappedTables(tables)
         self.history: list[Epoch] = []
         generator = seeded(seed)
-        self.model = build_model(
-            config, graph.sizes, device=parse_device(device, config.torch_dtype), generator=generator
-        )
+        place = parse_device(device, config.torch_dtype)
+        self.model = build_model(config, graph.sizes, device=place, generator=generator, zeros=self.tables.zeros)
         if initial is not None:
             self.model.load_state_dict(initial.state_dict())
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
@@ -62,10 +66,13 @@ class TrainingRun:
             raise UserError(
                 "every training fact has weight 0, so there is nothing to learn; give some a weight above 0"
             )
-        self.known = FactIndex(Facts.concat([train, valid]), graph.sizes)  # never the test split
-        self.valid = valid if len(valid) else None
-        validate = None if self.valid is None else self._validate
-        self.trainer = Trainer(self.model, train, self.recipe, generator=generator, validate=validate)
+        validate = None
+        if len(valid):
+            validate = Validation(self.model, valid, Facts.concat([train, valid])).mrr  # never the test split
+        with self.tables.in_order():
+            self.trainer = Trainer(
+                self.model, train, self.recipe, generator=generator, validate=validate, tables=self.tables
+            )
 
     def __iter__(self) -> Iterator[Step | Epoch]:
         for record in self.trainer:
@@ -77,7 +84,8 @@ class TrainingRun:
         """Write everything that the rest of the run depends on to one file, atomically."""
         tensors, plain = self.trainer.state()
         history = [asdict(record) for record in self.history]
-        write_checkpoint(path, tensors, {"settings": self._settings(), "training": plain, "history": history})
+        with self.tables.in_order():
+            write_checkpoint(path, tensors, {"settings": self._settings(), "training": plain, "history": history})
 
     def load_checkpoint_(self, path: Path) -> None:
         """Continue from a checkpoint of a run with the same settings; only the number of epochs may differ."""
@@ -85,7 +93,8 @@ class TrainingRun:
         try:
             self._check_settings(path, plain["settings"])
             history = [Epoch(**record) for record in plain["history"]]
-            self.trainer.restore_(tensors, plain["training"])
+            with self.tables.in_order():
+                self.trainer.restore_(tensors, plain["training"])
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise UserError(f"{path}: not a checkpoint that this version can continue; start anew (--force)") from error
         self.history = history
@@ -111,8 +120,10 @@ class TrainingRun:
 
     def result(self) -> tuple[TensorModel, dict[str, Any]]:
         """Return the model with its best weights, and a training report."""
-        self.trainer.finish_()
-        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+        with self.tables.in_order():
+            self.trainer.finish_()
+            is_finite = all(all_finite(weight.detach()) for weight in self.model.parameters())
+        if not is_finite:
             raise UserError("the weights are no longer finite numbers; train again with a lower learning rate")
         about = {
             "recipe": self.recipe.to_dict(),
@@ -126,32 +137,66 @@ class TrainingRun:
         }
         return self.model, about
 
-    def _validate(self) -> float:
-        """Return the filtered MRR of the validation facts' subjects and objects."""
-        assert self.valid is not None
-        rankings = [rank(self.model, self.valid, slot, known=self.known)["filtered"] for slot in "so"]
-        return summarise(rankings)["mrr"]
-
 
 def training_bytes(config: ModelConfig, sizes: Mapping[str, int]) -> int:
     """Return the bytes of the weights and their copies while training."""
     return WEIGHT_COPIES * parameter_count(config, sizes) * config.torch_dtype.itemsize
 
 
-def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> None:
-    """Raise UserError if the model and its batches do not fit in the free memory."""
+def fits_only_mapped(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> bool:
+    """Return whether a model fits in the free memory only if its tables are in memory-mapped files."""
+    left = free_memory() - batch_bytes(config, sizes, recipe)
+    return _whole_bytes(config, sizes, recipe) <= left < training_bytes(config, sizes)
+
+
+def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe, *, is_mapped: bool = False) -> None:
+    """Raise UserError if the model and its batches do not fit in the free memory.
+
+    Of tables in memory-mapped files, only those that every batch changes whole must fit.
+    """
+    batch, free = batch_bytes(config, sizes, recipe), free_memory()
+    weights = _whole_bytes(config, sizes, recipe) if is_mapped else training_bytes(config, sizes)
+    if weights + batch <= free:
+        return
+    name, count = parse_model(config.model).__name__, parameter_count(config, sizes)
+    if is_mapped and _is_whole(build_model(config, sizes, device="meta"), recipe, "entity"):
+        raise UserError(
+            f"{recipe.loss} with candidates={recipe.candidates} compares every fact with all {sizes['entity']:,} "
+            f"entities, which needs {weights:,} bytes, and {free:,} are free; sample some of them (candidates=1024), "
+            "or use a loss with negatives"
+        )
+    advice = "choose a lower dim or batch size"
+    if not is_mapped and fits_only_mapped(config, sizes, recipe):
+        advice += ", or keep the tables in memory-mapped files (tables=FOLDER, --tables FOLDER)"
+    raise UserError(
+        f"{name} with dims {config.dims} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
+        f"parameters, {batch:,} for a batch), and {free:,} are free; {advice}"
+    )
+
+
+def batch_bytes(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> int:
+    """Return an upper bound of the bytes of a batch's intermediate tensors."""
     objective = recipe.objective()
-    weights = training_bytes(config, sizes)
     columns = sum(1 + count for count in objective.negatives.values())  # scores per fact
     elements = batch_elements(config, sizes, recipe.batch_size, objective.slots) + recipe.batch_size * columns
-    batch = BATCH_COPIES * elements * config.torch_dtype.itemsize
-    free = psutil.virtual_memory().available
-    if weights + batch > free:
-        name, count = parse_model(config.model).__name__, parameter_count(config, sizes)
-        raise UserError(
-            f"{name} with dims {config.dims} needs {weights + batch:,} bytes to train ({weights:,} for {count:,} "
-            f"parameters, {batch:,} for a batch), and {free:,} are free; choose a lower dim or batch size"
-        )
+    return BATCH_COPIES * elements * config.torch_dtype.itemsize
+
+
+def _whole_bytes(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe) -> int:
+    """Return the bytes of the parameters that every batch changes whole, and of their gradients."""
+    model = build_model(config, sizes, device="meta")
+    elements = parameter_count(config, sizes)
+    for kind in {KINDS[slot] for slot in model.slots}:
+        if not _is_whole(model, recipe, kind):
+            elements -= sum(getattr(model, name).numel() for name in model.table_names(kind))
+    return WHOLE_COPIES * elements * config.torch_dtype.itemsize
+
+
+def _is_whole(model: TensorModel, recipe: Recipe, kind: str) -> bool:
+    """Return whether every row of a kind's tables is a candidate of each batch."""
+    objective = recipe.objective()
+    is_sampled = kind == "entity" and objective.samples_entities(model)
+    return not is_sampled and objective.scores_all(model, kind)
 
 
 def batch_elements(config: ModelConfig, sizes: Mapping[str, int], facts: int, slots: str) -> int:

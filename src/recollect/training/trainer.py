@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recollect.engine import RowOptimizer, distinct_counts, one_thread
+from recollect.engine import RowOptimizer, Tables, Zeros, distinct_counts, one_thread
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
@@ -54,6 +54,7 @@ class EarlyStopping:
     epoch: int = 0
     stale: int = 0  # validations since the best
     weights: dict[str, Tensor] = field(default_factory=dict)
+    zeros: Zeros = torch.zeros  # allocates the weights
 
     @property
     def should_stop(self) -> bool:
@@ -65,7 +66,10 @@ class EarlyStopping:
             self.stale += 1
             return False
         self.mrr, self.epoch, self.stale = mrr, epoch, 0
-        self.weights = {name: value.clone() for name, value in weights.items()}
+        if not self.weights:
+            self.weights = _allocate(weights, self.zeros)
+        for name, value in weights.items():
+            self.weights[name].copy_(value)
         return True
 
 
@@ -75,16 +79,20 @@ class WeightAverage:
 
     parameters: Mapping[str, nn.Parameter]
     mean: dict[str, Tensor] = field(default_factory=dict)  # empty until the first update
+    zeros: Zeros = torch.zeros  # allocates the mean
 
     @torch.no_grad()
     def update_(self, epoch: int) -> None:
         """Add the weights after an epoch, counted from 1."""
         share = 2 / (epoch + 1)
+        is_first = not self.mean
+        if is_first:
+            self.mean = _allocate(self.parameters, self.zeros)
         for name, parameter in self.parameters.items():
-            if name in self.mean:
-                self.mean[name].lerp_(parameter, share)
+            if is_first:
+                self.mean[name].copy_(parameter)
             else:
-                self.mean[name] = parameter.detach().clone()
+                self.mean[name].lerp_(parameter, share)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -111,8 +119,13 @@ class Trainer:
         generator: torch.Generator,
         validate: Callable[[], float] | None = None,
         learn: Collection[str] | None = None,
+        tables: Tables | None = None,
     ) -> None:
-        """`validate` returns the MRR to stop by; `learn` names the parameters to change, like {"time"}; None = all."""
+        """`validate` returns the MRR to stop by; `learn` names the parameters to change, like {"time"}; None = all.
+
+        `tables` allocates what is as large as the parameters: the state of the optimizer, averages, the best weights.
+        """
+        self.tables = tables or Tables()
         if not len(facts):
             raise UserError("there are no training facts; give a graph with a non-empty train split")
         self.model, self.recipe = model, recipe.for_model(model.config.model)
@@ -134,9 +147,10 @@ class Trainer:
             decay=2 * self.recipe.l2 / len(facts),  # the gradient of λ‖P‖² / n, the objective being a mean over facts
             lazy=self.rows.tables & self.parameters.keys(),
             rates={"time": self.recipe.time_rate} if model.equation.order("t") > 1 else {},
+            zeros=self.tables.zeros,
         )
-        self.average = WeightAverage(self.parameters)  # empty unless the recipe averages
-        self.stopping = EarlyStopping(self.recipe.patience)
+        self.average = WeightAverage(self.parameters, zeros=self.tables.zeros)  # empty unless the recipe averages
+        self.stopping = EarlyStopping(self.recipe.patience, zeros=self.tables.zeros)
         self.epoch = 0  # completed
         self.batch = 0  # completed in the current epoch
         self.loss_sum = 0.0  # over the facts of the current epoch
@@ -172,7 +186,9 @@ class Trainer:
                 self.batch += 1
                 seen = min(n, self.batch * size)
                 yield Step(self.epoch, seen, self.loss_sum / seen)
-            yield self._end_epoch()
+            with self.tables.in_order():
+                record = self._end_epoch()
+            yield record
 
     def _epoch_order(self) -> Tensor:
         """Return the order of the current epoch; an epoch under way has its order drawn again from the stored state."""
@@ -187,6 +203,7 @@ class Trainer:
         """Take one optimizer step down the mean loss of a batch; return that loss."""
         batch = self.objective.sample(self.model, self.model.normalize(facts), self.known, self.generator)
         rows = self.rows.select(batch)
+        self._prefetch(rows)
         loss, grads = self.loss_and_gradients(batch, rows)
         if not math.isfinite(loss):
             raise UserError(
@@ -197,6 +214,14 @@ class Trainer:
         rows_of = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
         self.optimizer.step({name: (rows_of.get(name), grads[name]) for name in self.parameters})
         return loss
+
+    def _prefetch(self, rows: Mapping[str, Tensor]) -> None:
+        """Announce the rows of lazy tables, and of the state of the optimizer, that a step reads."""
+        for kind, selected in rows.items():
+            for name in self.model.table_names(kind):
+                if name in self.parameters:
+                    state = [value for value in self.optimizer.moments[name].values() if value.dim() > 1]
+                    self.tables.prefetch([self.parameters[name], *state], selected)
 
     def loss_and_gradients(self, batch: TrainingBatch, rows: Mapping[str, Tensor]) -> tuple[float, dict[str, Tensor]]:
         """Return the mean loss of a batch and its gradients by parameter, of only `rows` for the kinds named there."""
@@ -246,9 +271,8 @@ class Trainer:
             if not isinstance(plain[name], int | float) and not (name == "best_mrr" and plain[name] is None):
                 raise TypeError(f"{name} is {plain[name]!r}")
         self.model.load_state_dict(_group(tensors, "model"))
-        device = self.model.device
-        self.stopping.weights = {name: value.to(device) for name, value in _group(tensors, "best").items()}
-        self.average.mean = {name: value.to(device) for name, value in _group(tensors, "mean").items()}
+        self.stopping.weights = self._copies(_group(tensors, "best"))
+        self.average.mean = self._copies(_group(tensors, "mean"))
         self.optimizer.restore_(_group(tensors, "optimizer"))
         self.generator.set_state(tensors["generator"])
         self.order_state = tensors["order"]
@@ -256,11 +280,25 @@ class Trainer:
         self.stopping.mrr, self.stopping.epoch = plain["best_mrr"], plain["best_epoch"]
         self.stopping.stale = plain["stale"]
 
+    def _copies(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return copies of stored weights, where the weights of the model are."""
+        copies = _allocate(tensors, self.tables.zeros, self.model.device)
+        for name, value in tensors.items():
+            copies[name].copy_(value)
+        return copies
+
 
 def _group(tensors: Mapping[str, Tensor], group: str) -> dict[str, Tensor]:
-    """Return copies of the tensors named `group.name`, by name."""
+    """Return the tensors named `group.name`, by name."""
     prefix = f"{group}."
-    return {name.removeprefix(prefix): value.clone() for name, value in tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _allocate(tensors: Mapping[str, Tensor], zeros: Zeros, device: torch.device | None = None) -> dict[str, Tensor]:
+    """Return zeros of the shapes of some tensors, on a device, by default that of each."""
+    return {
+        name: zeros(value.shape, dtype=value.dtype, device=device or value.device) for name, value in tensors.items()
+    }
 
 
 def _select_parameters(model: TensorModel, learn: Collection[str] | None) -> dict[str, nn.Parameter]:

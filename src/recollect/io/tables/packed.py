@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
 import pyarrow as pa
 
 from recollect.errors import UserError
+from recollect.graph.free_memory import free_memory
 from recollect.io.merging import check_memory
 
 MEMORY_SHARE = 4  # reading takes up to so many bytes per byte of an unpacked file
@@ -91,7 +91,7 @@ def _opened(path: Path, how: str, name: str) -> Iterator[tuple[IO[bytes], str]]:
 
 def copy_bounded(stream: IO[bytes], to: Path, packed_bytes: int, name: str) -> None:
     """Copy a stream to a file; raise UserError as soon as it is more than memory could hold, or absurdly long."""
-    limit = psutil.virtual_memory().available // MEMORY_SHARE
+    limit = free_memory() // MEMORY_SHARE
     absurd = MAX_START + MAX_RATIO * packed_bytes
     size = 0
     with to.open("wb") as file:

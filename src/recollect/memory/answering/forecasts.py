@@ -80,7 +80,7 @@ class Forecaster:
 
     def with_history(self, stored: History) -> Forecaster:
         """Return the same kernels over another store, which may have predicates that came after the fit."""
-        if len(self.near) == kernel_shape("p", int(stored.classes.max(initial=-1)) + 1)[0]:
+        if len(self.near) == stored.class_count:
             return replace(self, stored=stored)
         kernels = {slot: with_new_class(kernel) for slot, kernel in self.kernels.items()}
         near, far = with_new_class(self.near), with_new_class(self.far)

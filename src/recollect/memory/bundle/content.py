@@ -21,7 +21,7 @@ from recollect.memory.answering.scorer import MemoryScorer
 from recollect.memory.bundle.folder import Bundle
 from recollect.memory.learning.learn import Learned
 from recollect.models.config import ModelConfig
-from recollect.models.parameters import parameter_shapes
+from recollect.models.parameters import all_finite, parameter_shapes
 from recollect.models.tensor_model import TensorModel
 from recollect.models.zoo import build_model, parse_model
 from recollect.training.auto import HISTORY
@@ -135,16 +135,11 @@ def _build_model(weights: Mapping[str, Tensor], graph: EpisodicGraph, about: Map
     given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if given != dict(shapes) or any(tensor.dtype != config.torch_dtype for tensor in weights.values()):
         raise ValueError("its weights do not have the shapes of its model")
-    if not all(_all_finite(tensor) for tensor in weights.values()):
+    if not all(all_finite(tensor) for tensor in weights.values()):
         raise ValueError("its weights are not all finite numbers")
     model = build_model(config, graph.sizes, device="meta")
     model.load_state_dict(weights, assign=True)
     return model
-
-
-def _all_finite(tensor: Tensor) -> bool:
-    """Return whether there is no NaN and no infinity, by the extremes: several times faster than `isfinite`."""
-    return not tensor.numel() or all(math.isfinite(extreme) for extreme in tensor.aminmax())
 
 
 def _parse_fits(fits: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:

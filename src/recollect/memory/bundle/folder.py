@@ -20,17 +20,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
-import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
 from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.free_memory import free_memory
 from recollect.graph.runs import Runs, RunSplits, has_runs, is_canonical, split_runs
 from recollect.graph.times import TimeAxis
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
@@ -44,6 +45,7 @@ ENTITIES, PREDICATES, TIMES, FACTS = "entities.parquet", "predicates.parquet", "
 TABLES = (ENTITIES, PREDICATES, TIMES, FACTS)
 _FILE_NAME = re.compile(r"[a-z0-9_-]{1,100}\.(?:safetensors|parquet)")
 
+MAPPED_BYTES = 2**30  # a larger file of tensors is memory-mapped: its pages are read when they are used
 MAX_ABOUT_BYTES = 1 << 23  # of memory.json: some 70,000 epochs of history
 # what a table may expand to, if that is more than these multiples of its file: graphs have a byte or more per fact
 ROWS, ROWS_PER_BYTE = 1 << 20, 4
@@ -88,14 +90,12 @@ def write_bundle(path: Path, bundle: Bundle, *, overwrite: bool = False) -> None
 def read_bundle(path: Path) -> Bundle:
     """Return the content of a bundle, after every digest and number has been checked."""
     check_process()
-    about, contents = read_folder(path, _read_files)
+    about, contents, tensors = read_folder(path, _read_files)
     with malformed_refused(path):
         graph = _parse_graph(contents, about)
-        tensors = {
-            name.removesuffix(TENSORS): safetensors.torch.load(content)
-            for name, content in contents.items()
-            if name.endswith(TENSORS)
-        }
+        for name, content in contents.items():
+            if name.endswith(TENSORS):
+                tensors[name.removesuffix(TENSORS)] = safetensors.torch.load(content)
     return Bundle(tensors.pop("weights"), graph, about, tensors)
 
 
@@ -172,10 +172,11 @@ def _fact_frame(split: str, runs: Runs) -> pl.DataFrame:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes], dict[str, dict[str, Tensor]]]:
     """Return the description and the bytes of every file that it lists, after their digests have been checked.
 
-    All files are opened before any is read: what is open can be read even if the folder is replaced and deleted.
+    All files are opened before any is read: what is open can be read even if the folder is replaced and deleted. The
+    tensors of large files are returned as they are, memory-mapped: their digest is that of what is on disk now.
     """
     with ExitStack() as stack:
         try:
@@ -183,19 +184,23 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             description = stack.enter_context((folder / ABOUT).open("rb"))
             about = _parse_about(folder / ABOUT, description.read(MAX_ABOUT_BYTES + 1))
             opened = {name: stack.enter_context(_open(folder, name)) for name in about["files"]}
-            _check_free_memory(folder, sum(os.fstat(file.fileno()).st_size for file in opened.values()))
-            contents = {name: file.read() for name, file in opened.items()}
+            sizes = {name: os.fstat(file.fileno()).st_size for name, file in opened.items()}
+            mapped = [name for name, size in sizes.items() if name.endswith(TENSORS) and size > MAPPED_BYTES]
+            _check_free_memory(folder, sum(size for name, size in sizes.items() if name not in mapped))
+            contents = {name: file.read() for name, file in opened.items() if name not in mapped}
+            digests = {name: digest_of_file(folder / name) for name in mapped}
         except (OSError, MemoryError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "not enough memory"
             raise UserError(f"{getattr(error, 'filename', None) or folder}: cannot be read ({reason})") from error
     with ThreadPoolExecutor() as pool:  # SHA-256 of large files releases the interpreter's lock
-        digests = dict(zip(contents, pool.map(_sha256, contents.values()), strict=True))
+        digests |= dict(zip(contents, pool.map(_sha256, contents.values()), strict=True))
     for name, digest in digests.items():
         if digest != about["files"][name]:
             raise UserError(
                 f"{folder / name}: the content is not what was saved (its digest differs); restore it or train again"
             )
-    return about, contents
+    with malformed_refused(folder):
+        return about, contents, {name.removesuffix(TENSORS): load_file(folder / name) for name in mapped}
 
 
 def _sha256(content: bytes) -> str:
@@ -211,7 +216,7 @@ def _open(folder: Path, name: str) -> BinaryIO:
 
 def _check_free_memory(folder: Path, size: int) -> None:
     """Raise UserError if files of `size` bytes cannot be read into the free memory."""
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if size > free:
         raise UserError(f"{folder}: {size:,} bytes, and {free:,} bytes of memory are free; use a larger machine")
 

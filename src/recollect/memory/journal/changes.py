@@ -1,13 +1,13 @@
 """Changes of a memory: what was really added to its store and removed from it, by label and absolute time.
 
-A `Delta` has no ids, so it does not depend on the order of labels nor on how far the time axis reaches. Deltas are
-composed by `compose` and undone by `Delta.inverse`.
+A `Delta` has no ids, so it does not depend on the order of labels nor on how far the time axis reaches. `net` is the
+effect of several, one after another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class Delta:
     erased: tuple[str, ...] = ()  # entities that are removed altogether, before any row is added
     entities: tuple[str, ...] = ()  # labels that are new, in the order in which they came
     predicates: tuple[str, ...] = ()
-    reach: tuple[int, int] | None = None  # first and last bin of all that was ever added, on the axis even if removed
+    reach: tuple[int, int] | None = None  # first and last bin that the axis must have, whatever is removed
     step: int = 1  # of the axis
 
     @classmethod
@@ -79,40 +79,22 @@ class Delta:
         return self.frame.filter(change=REMOVED).drop("change")
 
     def inverse(self) -> Delta:
-        """Return the delta that undoes this one. The entities that were new are erased; what was erased stays so."""
+        """Return the delta that undoes this one, but for what it cannot say: that predicates and times are unknown.
+
+        The entities that were new are erased; what was erased stays so.
+        """
         other = pl.col("change").replace_strict({ADDED: REMOVED, REMOVED: ADDED}, return_dtype=pl.String)
-        return Delta(without(self.frame, self.entities).with_columns(change=other), self.entities, step=self.step)
+        return Delta(self.frame.with_columns(change=other), step=self.step).without(self.entities)
 
-
-def compose(deltas: Sequence[Delta]) -> Delta:
-    """Return the delta that has the effect of several, one after another."""
-    if len(deltas) == 1:
-        return deltas[0]
-    erased: dict[str, None] = {}
-    entities: dict[str, None] = {}
-    predicates: dict[str, None] = {}
-    frames = [SCHEMA.to_frame()]
-    reach = None
-    for delta in deltas:
-        if delta.erased:
-            frames = [without(frame, delta.erased) for frame in frames]
-            erased |= dict.fromkeys(delta.erased)
-            for label in delta.erased:
-                entities.pop(label, None)
-        frames.append(delta.frame)
-        entities |= dict.fromkeys(delta.entities)
-        predicates |= dict.fromkeys(delta.predicates)
-        if delta.reach is not None:
-            first, last = delta.reach
-            reach = (first, last) if reach is None else (min(first, reach[0]), max(last, reach[1]))
-    step = deltas[-1].step if deltas else 1
-    return Delta(net(pl.concat(frames), step), tuple(erased), tuple(entities), tuple(predicates), reach, step)
-
-
-def without(frame: pl.DataFrame, entities: Sequence[str]) -> pl.DataFrame:
-    """Return the rows whose subject and object are none of some entities."""
-    gone = pl.Series(entities, dtype=pl.String).implode()
-    return frame.filter(~pl.col("subject").is_in(gone), ~pl.col("object").is_in(gone))
+    def without(self, entities: Sequence[str]) -> Delta:
+        """Return the delta that also erases entities, of which it then adds and removes nothing."""
+        if not entities:
+            return self
+        gone = dict.fromkeys(entities)
+        column = pl.Series(list(gone), dtype=pl.String).implode()
+        frame = self.frame.filter(~pl.col("subject").is_in(column), ~pl.col("object").is_in(column))
+        labels = tuple(label for label in self.entities if label not in gone)
+        return replace(self, frame=frame, erased=tuple(dict.fromkeys(self.erased) | gone), entities=labels)
 
 
 def net(frame: pl.DataFrame, step: int = 1) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
+from recollect.graph.times import TimeAxis
 from recollect.io.atomic import explained_errors, locked, replaced_file
 from recollect.memory.journal.events import APPLICATION, TABLES, VERSION, Events, Transaction
 from recollect.memory.journal.files import empty_log, explained, file_identity, open_reader, open_writer
@@ -29,24 +30,31 @@ def journal_path(memory: Path) -> Path:
 class Journal(Events):
     """The committed events of one memory, and the transactions that append to them."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Open the journal at a path, or start one in main memory."""
-        self._writer: Transaction | None = None
-        lock = RLock()
-        if path is None:
-            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            connection.executescript(TABLES)
-            self._writer = Transaction(connection, lock, None)
-            self._writer.restart("")
-        else:
-            connection = open_reader(path, APPLICATION, VERSION)
-        super().__init__(connection, lock, path)
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+        """Without a `path`, the connection is to a database in main memory."""
+        super().__init__(connection, RLock(), path)
+        self._writer = Transaction(connection, self.lock, None) if path is None else None
         self._file = None if path is None else file_identity(path)
         weakref.finalize(self, _close, connection)
 
     @classmethod
-    def create(cls, path: Path, base: str, identity: str | None = None) -> Journal:
-        """Return the journal at a path, started for a memory where there is none; `base` fingerprints its graph."""
+    def open(cls, path: Path) -> Journal:
+        """Return the journal at a path."""
+        return cls(open_reader(path, APPLICATION, VERSION), path)
+
+    @classmethod
+    def in_main_memory(cls, axis: TimeAxis) -> Journal:
+        """Return the journal of a memory that is not saved, whose graph has these times."""
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection.executescript(TABLES)
+        journal = cls(connection)
+        with journal.writing() as transaction:
+            transaction.restart("", axis)
+        return journal
+
+    @classmethod
+    def create(cls, path: Path, base: str, axis: TimeAxis, identity: str | None = None) -> Journal:
+        """Return the journal at a path, started where there is none: `base` fingerprints a graph with these times."""
         with explained_errors(path, "choose a place that can be written"), explained(path), locked(path):
             if not path.exists():
                 with replaced_file(path) as temporary:
@@ -54,10 +62,10 @@ class Journal(Events):
                     try:
                         connection.execute("PRAGMA journal_mode=MEMORY")  # what is not in place yet needs no log
                         connection.executescript(TABLES)
-                        Transaction(connection, RLock(), temporary).restart(base, identity)
+                        Transaction(connection, RLock(), temporary).restart(base, axis, identity)
                     finally:
                         connection.close()
-        return cls(path)
+        return cls.open(path)
 
     def is_in_place(self) -> bool:
         """Return whether the file is still the one that was opened."""

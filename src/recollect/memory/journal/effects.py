@@ -69,7 +69,9 @@ def reversal_of(delta: Delta) -> Effect:
 
     def effect(graph: EpisodicGraph) -> Delta:
         back, gone = addition(graph, delta.removed), removal(graph, delta.added)
-        return replace(back, frame=pl.concat([gone.frame, back.frame]))
+        bins = [number for each in (back, gone) if each.reach is not None for number in each.reach]
+        reach = (min(bins), max(bins)) if bins else None
+        return replace(back, frame=pl.concat([gone.frame, back.frame]), reach=reach)
 
     return effect
 
@@ -90,8 +92,7 @@ def addition(graph: EpisodicGraph, asked: pl.DataFrame) -> Delta:
 
 def removal(graph: EpisodicGraph, asked: pl.DataFrame) -> Delta:
     """Return the delta that removes facts, given in the columns of ASKED; null bins mean no limit."""
-    rows = _split_by_store(graph, asked, is_stored=True)
-    return Delta.from_rows(REMOVED, rows, step=graph.times.step)
+    return _removed(graph, _split_by_store(graph, asked, is_stored=True))
 
 
 def matching(graph: EpisodicGraph, parts: Mapping[str, str], bins: Bins) -> Delta:
@@ -111,20 +112,27 @@ def matching(graph: EpisodicGraph, parts: Mapping[str, str], bins: Bins) -> Delt
     pieces = sweep(group, first[rows], last[rows], np.ones((len(rows), 1), dtype=np.int64), graph.times.step)
     covered = pieces.counts[:, 0] > 0
     triples = store.facts[torch.from_numpy(rows[one_row[pieces.group[covered]]])]
-    labels = {name: graph.axis(name[0]).take(triples.column(name[0])) for name in TRIPLE}
-    frame = pl.concat(
-        [
-            pl.DataFrame(labels, schema=dict.fromkeys(TRIPLE, pl.String)),
-            bins_frame(pieces.first[covered], pieces.last[covered]),
-        ],
-        how="horizontal",
-    )
-    return Delta.from_rows(REMOVED, frame, step=graph.times.step)
+    bins_of = bins_frame(pieces.first[covered], pieces.last[covered])
+    return _removed(graph, pl.concat([_labels(graph, triples), bins_of], how="horizontal"))
+
+
+def _removed(graph: EpisodicGraph, rows: pl.DataFrame) -> Delta:
+    """Return the delta that removes stored runs. The axis reaches the bin after, where one without an end goes on."""
+    axis, store, reach = graph.times, stored(graph, "train"), None
+    at_end = rows.filter(pl.col("last") >= axis.first + (len(axis) - 1) * axis.step)
+    if isinstance(store, Runs) and not at_end.is_empty():
+        cut = at_end.join(_labels(graph, store.first[store.goes_on]), on=TRIPLE, how="semi")
+        if not cut.is_empty():
+            after = cut["last"].to_numpy().max() + axis.step
+            reach = int(after), int(after)
+    return Delta.from_rows(REMOVED, rows, reach=reach, step=axis.step)
 
 
 def erasure(graph: EpisodicGraph, entity: str) -> Delta:
     """Return the delta that removes an entity altogether, if there is one of this label."""
     erased = (entity,) if graph.entities.find([entity])[0] >= 0 else ()
+    if erased and len(graph.entities) == 1:
+        raise UserError(f"{entity} is the only entity of this memory; delete the memory, or remember others first")
     return Delta(SCHEMA.to_frame(), erased, step=graph.times.step)
 
 
@@ -192,6 +200,12 @@ def _ids(vocabulary: Vocabulary, labels: pl.Series) -> Ints:
     distinct = labels.unique().to_list()
     id_of = dict(zip(distinct, vocabulary.find(distinct), strict=True))
     return np.array([id_of[label] for label in labels.to_list()], dtype=np.int64)
+
+
+def _labels(graph: EpisodicGraph, facts: Facts) -> pl.DataFrame:
+    """Return the labels of facts in the columns of TRIPLE."""
+    labels = {name: graph.axis(name[0]).take(facts.column(name[0])) for name in TRIPLE}
+    return pl.DataFrame(labels, schema=dict.fromkeys(TRIPLE, pl.String))
 
 
 def _unknown(vocabulary: Vocabulary, columns: list[pl.Series]) -> tuple[str, ...]:

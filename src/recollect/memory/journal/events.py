@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from recollect.errors import UserError
+from recollect.graph.times import TimeAxis
 from recollect.memory.journal.changes import SCHEMA, Delta, net
 from recollect.memory.journal.files import explained
 
@@ -47,7 +48,10 @@ class Identity:
 
 
 class Events:
-    """The events of a journal as one connection sees them, numbered from 1."""
+    """The events of a journal as one connection sees them, numbered from 1; event 0 stands for what was there before.
+
+    The bins of an event are the first and the last that it has on the axis, even if their facts are removed later.
+    """
 
     def __init__(self, connection: sqlite3.Connection, lock: RLock, path: Path | None) -> None:
         self.connection, self.lock, self.path = connection, lock, path
@@ -101,9 +105,15 @@ class Events:
             of_role: dict[str, dict[str, None]] = {ENTITY: {}, PREDICATE: {}, ERASED: {}}
             for role, label in labels:
                 of_role[role][label] = None
-            reach = connection.execute(f"SELECT min(first), max(last) FROM events {chosen}", limits).fetchone()
         erased, entities, predicates = (tuple(of_role[role]) for role in (ERASED, ENTITY, PREDICATE))
-        return Delta(frame, erased, entities, predicates, None if reach[0] is None else reach, step)
+        return Delta(frame, erased, entities, predicates, self.reach(until), step)
+
+    def reach(self, event: int) -> tuple[int, int] | None:
+        """Return the first and last bin of the time axis after an event."""
+        with self.explained() as connection:
+            query = "SELECT min(first), max(last) FROM events WHERE event <= ?"
+            first, last = connection.execute(query, (event,)).fetchone()
+        return None if first is None else (first, last)
 
     def erased_after(self, event: int) -> tuple[str, ...]:
         """Return the labels that were erased after an event."""
@@ -170,11 +180,13 @@ class Transaction(Events):
         """Record that the memory is about to be replaced by one of another graph, to which no event belongs."""
         self.connection.execute("UPDATE journal SET next = ?", (fingerprint,))
 
-    def restart(self, base: str, identity: str | None = None) -> None:
-        """Forget all events: the journal then belongs to another memory."""
+    def restart(self, base: str, axis: TimeAxis, identity: str | None = None) -> None:
+        """Forget all events: the journal then belongs to a memory whose graph has this fingerprint and these times."""
         for table in ("journal", "events", "changes", "labels", "files"):
             self.connection.execute(f"DELETE FROM {table}")
         self.connection.execute("INSERT INTO journal VALUES (?, ?, '')", (identity or uuid.uuid4().hex, base))
+        last = axis.first + (len(axis) - 1) * axis.step
+        self.connection.execute("INSERT INTO events VALUES (0, 0, ?, ?)", (axis.first, last))
 
     def remove_erased(self, until: int) -> None:
         """Remove the labels that events until a number erased."""

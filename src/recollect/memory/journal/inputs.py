@@ -107,6 +107,11 @@ def asked_facts(
 
     To `forget`, a time coarser than the grain is all of its period, and open ends are null; to remember, it is refused.
     """
+    if not forget and columns is not None and "weight" in columns:
+        raise UserError(
+            "what is remembered has weight 1, and a column of weights is given; leave it out, or train with the table "
+            "to weight its facts"
+        )
     static = is_static(graph)
     source = _table_of(facts) if _is_rows(facts) else facts
     if isinstance(source, str) and source != "-" and "::" not in source:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 from recollect.engine import one_thread
@@ -31,7 +33,7 @@ from recollect.models.tensor_model import TensorModel
 from recollect.training.auto import HISTORY, SEED_STEP, resolve_configs
 from recollect.training.callbacks import Callback
 from recollect.training.recipe import Recipe, parse_recipe
-from recollect.training.run import TrainingRun, parse_device
+from recollect.training.run import TrainingRun, fits_only_mapped, parse_device
 
 REFIT_FACTS = 20_000  # a history of more facts is fitted once, without the few held-out ones, which are then stored too
 INTERVAL_TIMES = 4096  # thresholds of predicted intervals are fitted, time by time, on axes of at most so many times
@@ -76,12 +78,14 @@ class Learning:
         device: str = "cpu",
         stored: Sequence[ModelConfig] = (),
         show: ShowProgress = not_shown,
+        tables: Path | None = None,
         **options: Any,
     ) -> None:
         """`options` and `stored` are those of `resolve_configs`; `show` shows the share of the history that is fitted.
 
-        The model "auto" keeps its model only if it adds something to the history.
+        The model "auto" keeps its model only if it adds something to the history. `tables` is that of `TrainingRun`.
         """
+        self.tables = tables
         self.graph, self.seed, self.device, self.show = graph, seed, parse_device(device), show
         self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.is_auto = model.lower() == "auto"
@@ -134,7 +138,14 @@ class Learning:
     def _run(self, graph: EpisodicGraph, number: int, recipe: Recipe) -> TrainingRun:
         """Return the training run of one model, with a seed of its own."""
         seed = self.seed + SEED_STEP * number
-        return TrainingRun(graph, self.configs[number], recipe=recipe, seed=seed, device=self.device)
+        config = self.configs[number]
+        return TrainingRun(graph, config, recipe=recipe, seed=seed, device=self.device, tables=self.tables)
+
+    @property
+    def fits_only_mapped(self) -> bool:
+        """Whether some model can be trained only with its tables in memory-mapped files."""
+        recipes = [self.recipe.for_model(config.model) for config in self.configs]
+        return any(map(fits_only_mapped, self.configs, repeat(self.graph.sizes), recipes))
 
     def result(self) -> Learned:
         """Return what was learned, after the last run."""
