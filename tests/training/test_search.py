@@ -15,8 +15,8 @@ import pytest
 
 from conftest import model_config
 from recollect import UserError
-from recollect.training.recipe import RECIPES, parse_recipe
 from recollect.training import search as search_module
+from recollect.training.recipe import RECIPES, parse_recipe
 from recollect.training.search import SPACE, Search
 
 SHORT = replace(RECIPES["modern"], epochs=3, validate_every=1, batch_size=512)
