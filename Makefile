@@ -1,11 +1,11 @@
 # On a fresh machine, `make demo` and `make test` set up their own environment.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 READY := $(VENV)/.ready
 AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
 
-.PHONY: demo test test-all torture test-avx2 test-spark check docs bench paper clean
+.PHONY: demo test test-all torture test-avx2 test-spark check docs wheel bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/python -m examples.demo --out recollect-demo
@@ -31,8 +31,12 @@ check: $(READY)  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(READY)  ## run every command and code block of the documents
-	$(BIN)/python -m pytest tests/test_docs.py
+docs: $(VENV)/.docs  ## the site of the documents, in build/site; `make test` runs every command and code block of them
+	$(BIN)/python docs/prepare.py
+	$(BIN)/zensical build --strict --config-file mkdocs.yml
+
+wheel: $(READY)  ## the package in dist/: the same sources give the same bytes
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 bench: $(READY)  ## ratios against references and bounds, measured in turns; needs minutes to hours
 	$(BIN)/python -m benchmarks contests
@@ -50,3 +54,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $$(grep '^torch==' constraints.txt) hatchling editables
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	touch $(READY)
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[docs]'
+	touch $@

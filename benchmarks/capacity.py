@@ -16,7 +16,7 @@ from recollect.training.capacity import epoch_flops
 from recollect.training.recipe import RECIPES
 from recollect.training.run import TrainingRun
 
-CONFIGS = {"complex": {"dim": 100}, "cont": {"dim": 60, "predicate_dim": 10}}
+CONFIGS: dict[str, dict[str, Any]] = {"complex": {"dim": 100}, "cont": {"dim": 60, "predicate_dim": 10}}
 
 
 def synthetic_graph(entities: int, predicates: int, times: int, facts: int) -> EpisodicGraph:

@@ -20,11 +20,13 @@ from benchmarks import shared_host as shared_hosts
 from benchmarks.bounds import Machine
 from benchmarks.cases import PARTS, all_cases, select_cases
 from benchmarks.intervals import measure_intervals
+from benchmarks.large_tables import measure_tables, parse_bytes
 from benchmarks.measure import growth_points, measure
 from benchmarks.plots import cost_growth
 from benchmarks.pykeen_contests import find_pykeen
 from benchmarks.remember import measure_remember
-from benchmarks.report import format_record, tables
+from benchmarks.report import format_record
+from benchmarks.report import tables as report_tables
 from recollect import UserError
 from recollect.cli.allocator import keep_freed_memory
 from recollect.cli.rendering import format_value, print_rows
@@ -80,7 +82,7 @@ def contests(
     if as_json:
         _print_json(records)
     else:
-        for rows in tables(records):
+        for rows in report_tables(records):
             print_rows(rows, as_json=False)
 
 
@@ -242,6 +244,47 @@ def shared_host(
         _print_json(records)
         return
     print_rows([{name: format_value(value) for name, value in record.items()} for record in records], as_json=False)
+
+
+@app.command()
+def tables(
+    entities: Annotated[int, typer.Option(min=1000, help="Entities of the table in files.")] = 30_000_000,
+    small: Annotated[int, typer.Option(min=1000, help="Entities of the table in memory.")] = 1_000_000,
+    dim: Annotated[int, typer.Option(min=1, help="Embedding size.")] = 64,
+    facts: Annotated[int, typer.Option(min=1000, help="Random facts of either graph.")] = 5_000_000,
+    batch_size: Annotated[int, typer.Option(min=1, help="Facts per step.")] = 512,
+    limit: Annotated[str, typer.Option(help="Memory of the table in files, its cached pages included.")] = "6GiB",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each run; its second half counts.")] = 60.0,
+    folder: Annotated[Path | None, typer.Option(help="Folder of the files; by default that of the system.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a table in memory-mapped files under a memory limit, and a smaller one in memory, in turns.
+
+    Example: `python -m benchmarks tables --quick`
+    """
+    if quick:
+        entities, small, facts, seconds = 20_000, 2_000, 5_000, 0.5
+    rows = []
+    for row in measure_tables(
+        entities=entities,
+        small=small,
+        dim=dim,
+        facts=facts,
+        batch_size=batch_size,
+        limit=parse_bytes(limit),
+        seconds=seconds,
+        folder=folder,
+    ):
+        rows.append(row)
+        _say(", ".join(f"{name} {format_value(value)}" for name, value in row.items()))
+    if as_json:
+        _print_json(rows)
+        return
+    by_run = [
+        {"": name, **{f"{row['tables']}, {row['facts']}": format_value(row[name]) for row in rows}} for name in rows[0]
+    ]
+    print_rows(by_run, as_json=False)
 
 
 def _print_json(value: Any) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import mmap
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -33,13 +36,27 @@ def draw_entities(count: int, n: int, distribution: str, generator: torch.Genera
     return ranks * SCATTER % count
 
 
+class NumberedLabels(Sequence[str]):
+    """The labels e0, e1, …, which take no memory."""
+
+    def __init__(self, count: int) -> None:
+        self.numbers = range(count)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self.numbers[index]
+        return f"e{found}" if isinstance(found, int) else [f"e{number}" for number in found]
+
+
 def draw_graph(entities: int, facts: int, distribution: str) -> EpisodicGraph:
-    """Return a graph of random facts; its labels are numbers, which take no memory."""
+    """Return a graph of random facts."""
     generator = torch.Generator().manual_seed(0)
     s, o = (draw_entities(entities, facts, distribution, generator) for _ in range(2))
     p = torch.randint(PREDICATES, (facts,), generator=generator)
     t = torch.randint(TIMES, (facts,), generator=generator)
-    labels: Any = range(entities)
+    labels: Any = NumberedLabels(entities)
     predicates = Vocabulary("predicate", tuple(f"p{number}" for number in range(PREDICATES)))
     axis = TimeAxis("day", 0, TIMES, 1)
     return EpisodicGraph(Vocabulary("entity", labels), predicates, axis, {"train": Facts.from_columns(s, p, o, t)})
@@ -54,17 +71,17 @@ def train(
     batch_size: int,
     seconds: float,
     tables: str | None,
-    optimizer: str = "adagrad",
 ) -> dict[str, Any]:
     """Return the facts per second of the second half of a training of some seconds, and what it started with."""
     graph = draw_graph(entities, facts, distribution)
-    recipe = replace(RECIPES["modern"], epochs=1000, batch_size=batch_size, optimizer=optimizer, average=False)
+    recipe = replace(RECIPES["modern"], epochs=1000, batch_size=batch_size, average=False)
     config = ModelConfig(model="distmult", dim=dim, reciprocal=True, time_levels=(1, 5, 25))
     start = time.monotonic()
     run = TrainingRun(graph, config, recipe=recipe, tables=None if tables is None else Path(tables))
     ready = time.monotonic()
     counted, counted_from, loss = 0, 0.0, float("nan")
     before = resource.getrusage(resource.RUSAGE_SELF)
+    now = ready
     for record in run:
         now = time.monotonic()
         if isinstance(record, Step):
@@ -74,21 +91,32 @@ def train(
             elif now - ready >= seconds / 2:
                 counted_from = now
                 before = resource.getrusage(resource.RUSAGE_SELF)
-        if now - ready >= seconds:
+        if counted and now - ready >= seconds:
             break
     after = resource.getrusage(resource.RUSAGE_SELF)
+    tensors = [*run.model.parameters(), *run.trainer.optimizer.state().values()]
     return {
         "start_seconds": ready - start,
-        "user_seconds": after.ru_utime - before.ru_utime,
-        "system_seconds": after.ru_stime - before.ru_stime,
-        "page_reads": after.ru_majflt - before.ru_majflt,
-        "counted_seconds": now - counted_from,
+        "cpu_seconds": after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime,
+        "blocks_read": (after.ru_inblock - before.ru_inblock) * 512 / mmap.PAGESIZE,
         "counted_facts": counted,
         "facts_per_second": counted / (now - counted_from),
         "loss": loss,
-        "resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "table_bytes": sum(tensor.nbytes for tensor in tensors),
+        "anonymous_bytes": _anonymous_bytes(),
     }
 
 
+def _anonymous_bytes() -> int:
+    """Return the resident memory that is not part of a file."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - getattr(memory, "shared", 0))
+
+
+def main(request: str) -> None:
+    """Print the figures of one training as JSON."""
+    sys.stdout.write(json.dumps(train(**json.loads(request))) + "\n")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(train(**json.loads(sys.argv[1]))) + "\n")
+    main(sys.argv[1])

@@ -33,7 +33,14 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class UserError(ValueError):
-    """Bad input, explained in one sentence; the command line prints it without a traceback."""
+    """Bad input, explained in one sentence; the command line prints it without a traceback.
+
+    Examples:
+        >>> from recollect import dataset
+        >>> dataset("no such dataset")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        recollect.errors.UserError: unknown dataset 'no such dataset'; choose one of ...
+    """
 
     def __str__(self) -> str:
         return escape_controls(super().__str__())
@@ -44,7 +51,13 @@ class ReusedKeyError(UserError):
 
 
 class DataWarning(UserWarning):
-    """Input that is read but is probably not what was meant, explained in one sentence."""
+    """Input that is read but is probably not what was meant, explained in one sentence.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", DataWarning)  # refuse what is probably not meant
+    """
 
     def __str__(self) -> str:
         return escape_controls(super().__str__())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import polars as pl
@@ -100,6 +101,21 @@ def test_a_kill_between_the_swap_and_the_purge_is_made_good(place, monkeypatch):
     again = load(place)
     assert traces(place.parent, SECRET) != []
     assert not again.consolidate()
+    assert traces(place.parent, SECRET) == []
+
+
+def test_a_save_that_waited_for_a_consolidation_does_not_bring_back_what_was_erased(place):
+    saving, other = load(place), load(place)
+    saving.remember(subject=SECRET, predicate="r1", object="e1", time="2013")
+    with locked(place):
+        thread = threading.Thread(target=saving.save, args=(place,), kwargs={"overwrite": True})
+        thread.start()
+        thread.join(0.2)
+        other.forget(entity=SECRET)
+        assert other.consolidate()
+    thread.join()
+    for each in (saving, other, load(place)):
+        assert SECRET not in each.graph.entities.labels
     assert traces(place.parent, SECRET) == []
 
 

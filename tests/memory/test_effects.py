@@ -119,6 +119,8 @@ def test_a_hole_at_the_end_of_the_axis_extends_it_if_an_interval_goes_on_after_i
     assert matching(graph, {"subject": "a"}, (end, end)).reach == (end + 1, end + 1)
     assert matching(graph, {"subject": "a"}, (end, None)).reach is None
     assert matching(graph, {"subject": "a"}, (end - 1, end - 1)).reach is None
+    assert matching(graph, {"subject": "a"}, (end + 5, None)).reach == (end + 4, end + 4)
+    assert matching(graph, {"subject": "a"}, (end + 5, end + 6)).reach == (end + 4, end + 7)
     assert matching(graph, {"subject": "b"}, (end, end)).reach is None
 
 

@@ -181,6 +181,21 @@ def test_a_memory_that_was_not_loaded_changes_in_main_memory(original):
     assert not journal_path(original).exists()
 
 
+def test_an_interval_that_is_to_end_later_holds_until_then_for_every_reader(tmp_path):
+    rows = [("Ann", "leads", "Rome", "2001", None), ("Bob", "leads", "Oslo", "2001", "2005")]
+    table = pl.DataFrame(rows, schema=["subject", "predicate", "object", "start", "end"], orient="row")
+    Memory.learn(read(table, grain="year", inclusive_end=True), model="history").save(tmp_path / "m")
+    memory, late = load(tmp_path / "m"), load(tmp_path / "m")
+    event = memory.forget(subject="Ann", time="2010..")["event"][0]
+    for year, held in (("2005", 1), ("2009", 1), ("2010", 0)):
+        for each in (memory, load(tmp_path / "m")):
+            assert each.know(subject="Ann", as_of=year, include="stored").height == held
+    memory.undo(event)
+    for each in (memory, late, load(tmp_path / "m")):
+        assert each.when("Ann", "leads", "Rome").row(0)[:2] == ("2001", None)
+        assert each.graph.times.labels[-1] == "2010"
+
+
 # -- several processes and threads ------------------------------------------------------------------------------------
 
 WRITER = """

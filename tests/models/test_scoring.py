@@ -209,3 +209,15 @@ def test_half_precision_scores_agree_with_single_precision(name, form, dtype):
         wanted = model.score_against(facts, slot)
         error = half.score_against(facts, slot).float() - wanted
         assert error.abs().max() <= close * wanted.abs().max()
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+@EACH
+def test_entities_in_blocks_score_the_same(name, form, reciprocal, monkeypatch):
+    model, facts = random_model(name, form, sizes=SHARED, reciprocal=reciprocal), random_facts(9, SHARED)
+    with torch.no_grad():
+        for slot in "so":
+            whole = model.score_against(facts, slot)
+            with monkeypatch.context() as patch:
+                patch.setattr(scoring, "ENTITY_ELEMENTS", 12 * model.row_size(slot))  # three rows a block
+                torch.testing.assert_close(model.score_against(facts, slot), whole)

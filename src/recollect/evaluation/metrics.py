@@ -25,12 +25,13 @@ Metrics = dict[str, Any]  # metric -> value, and "optimistic" and "pessimistic" 
 class Evaluation:
     """The metrics of one split, by slot: "subject", "predicate", "object", "time", and "entity" for s and o together.
 
-    >>> metrics = {"mrr": 0.5, "hits@10": 0.75}
-    >>> found = Evaluation("test", 40, {"entity": metrics}, {"entity": metrics}, {})
-    >>> found
-    Evaluation(test, 40 facts, filtered entity MRR 0.500, Hits@10 0.750)
-    >>> found.to_frame().row(0)
-    ('test', 'entity', 'filtered', 'mrr', 0.5)
+    Examples:
+        >>> metrics = {"mrr": 0.5, "hits@10": 0.75}
+        >>> found = Evaluation("test", 40, {"entity": metrics}, {"entity": metrics}, {})
+        >>> found
+        Evaluation(test, 40 facts, filtered entity MRR 0.500, Hits@10 0.750)
+        >>> found.to_frame().row(0)
+        ('test', 'entity', 'filtered', 'mrr', 0.5)
     """
 
     split: str

@@ -34,26 +34,67 @@ from recollect.graph.times import GRAINS, TimeAxis, check_limits, time_bin, with
 
 
 def runs(graph: EpisodicGraph) -> Runs:
-    """Return all maximal runs of the graph's true facts, sorted by (s, p, o, first time)."""
+    """Return all maximal runs of the graph's true facts, sorted by (s, p, o, first time).
+
+    Examples:
+        >>> import polars as pl
+        >>> from recollect import read, runs
+        >>> terms = [("Ann", "leads", "Norway", year) for year in ("2000", "2001", "2004", "2005")]
+        >>> terms += [("Bob", "leads", "Norway", year) for year in ("2002", "2003")]
+        >>> graph = read(pl.DataFrame(terms, schema=["subject", "predicate", "object", "time"], orient="row"))
+        >>> found = runs(graph)
+        >>> graph.table(found.first)["time"].to_list(), found.lengths.tolist()
+        (['2000', '2004', '2002'], [2, 2, 2])
+    """
     if not has_runs(graph):
         return maximal_runs(graph.facts, graph.sizes)
     return merge_runs(Runs.concat(split_runs(graph).values()).plain(), graph.sizes)
 
 
 def starts(graph: EpisodicGraph) -> Facts:
-    """Return E_start: (s, p, o, first t) of every run."""
+    """Return E_start: (s, p, o, first t) of every run.
+
+    Examples:
+        >>> import polars as pl
+        >>> from recollect import read, starts
+        >>> terms = [("Ann", "leads", "Norway", year) for year in ("2000", "2001", "2004", "2005")]
+        >>> terms += [("Bob", "leads", "Norway", year) for year in ("2002", "2003")]
+        >>> graph = read(pl.DataFrame(terms, schema=["subject", "predicate", "object", "time"], orient="row"))
+        >>> graph.table(starts(graph)).select("subject", "time").rows()
+        [('Ann', '2000'), ('Ann', '2004'), ('Bob', '2002')]
+    """
     return runs(graph).first
 
 
 def ends(graph: EpisodicGraph) -> Facts:
-    """Return E_end: (s, p, o, last t) of every run that ends before the last time of the graph."""
+    """Return E_end: (s, p, o, last t) of every run that ends before the last time of the graph.
+
+    Examples:
+        >>> import polars as pl
+        >>> from recollect import read, ends
+        >>> terms = [("Ann", "leads", "Norway", year) for year in ("2000", "2001", "2004", "2005")]
+        >>> terms += [("Bob", "leads", "Norway", year) for year in ("2002", "2003")]
+        >>> graph = read(pl.DataFrame(terms, schema=["subject", "predicate", "object", "time"], orient="row"))
+        >>> graph.table(ends(graph)).select("subject", "time").rows()
+        [('Ann', '2001'), ('Bob', '2003')]
+    """
     found = runs(graph)
     ended = found.last < len(graph.times) - 1
     return found.first[ended].with_slot("t", found.last[ended])
 
 
 def current(graph: EpisodicGraph) -> Facts:
-    """Return χ, every triple at the last time T of the graph: True if one of its runs reaches T, else False."""
+    """Return χ, every triple at the last time T of the graph: True if one of its runs reaches T, else False.
+
+    Examples:
+        >>> import polars as pl
+        >>> from recollect import read, current
+        >>> terms = [("Ann", "leads", "Norway", year) for year in ("2000", "2001", "2004", "2005")]
+        >>> terms += [("Bob", "leads", "Norway", year) for year in ("2002", "2003")]
+        >>> graph = read(pl.DataFrame(terms, schema=["subject", "predicate", "object", "time"], orient="row"))
+        >>> graph.table(current(graph).true()).select("subject", "time").rows()
+        [('Ann', '2005')]
+    """
     found, last_time = runs(graph), len(graph.times) - 1
     triples = encode(found.first, graph.sizes, "spo")
     is_latest = torch.ones(len(triples), dtype=torch.bool)  # runs are sorted: the last one of a triple is its latest
@@ -62,7 +103,17 @@ def current(graph: EpisodicGraph) -> Facts:
 
 
 def rare(graph: EpisodicGraph) -> Facts:
-    """Return the facts of triples that occur fewer than three times, and the starts of all runs."""
+    """Return the facts of triples that occur fewer than three times, and the starts of all runs.
+
+    Examples:
+        >>> import polars as pl
+        >>> from recollect import read, rare
+        >>> terms = [("Ann", "leads", "Norway", year) for year in ("2000", "2001", "2004", "2005")]
+        >>> terms += [("Bob", "leads", "Norway", year) for year in ("2002", "2003")]
+        >>> graph = read(pl.DataFrame(terms, schema=["subject", "predicate", "object", "time"], orient="row"))
+        >>> graph.table(rare(graph)).select("subject", "time").rows()
+        [('Ann', '2000'), ('Ann', '2004'), ('Bob', '2002'), ('Bob', '2003')]
+    """
     found = runs(graph)
     _, inverse = encode(found.first, graph.sizes, "spo").unique(return_inverse=True)
     occurrences = torch.zeros(len(found), dtype=torch.int64).index_add_(0, inverse, found.lengths)
@@ -97,6 +148,15 @@ def aggregate(
     Facts with a label that a mapping lacks are dropped, and so are facts before `since` or after `until`. Both limits
     include the whole period of the new grain that they lie in. Equal facts are merged; with `counts` their weights are
     added.
+
+    Examples:
+        >>> import polars as pl
+        >>> from recollect import read, aggregate
+        >>> terms = [("Ann", "leads", "Norway", year) for year in ("2000", "2001", "2004", "2005")]
+        >>> terms += [("Bob", "leads", "Norway", year) for year in ("2002", "2003")]
+        >>> graph = read(pl.DataFrame(terms, schema=["subject", "predicate", "object", "time"], orient="row"))
+        >>> aggregate(graph, predicates={"leads": "is in office"}, since="2002").times.labels
+        ['2002', '2003', '2004', '2005']
     """
     as_runs = has_runs(graph) and not counts
     old = Runs.concat(split_runs(graph).values()).true() if as_runs else Runs.of_points(graph.facts.true())
@@ -188,6 +248,12 @@ def split_randomly(
     One fact of every entity, predicate and time stays in train, so that nothing is evaluated that could not be
     learned. With few facts the other splits may therefore be smaller than requested. A graph of intervals is split by
     whole runs: one run of every entity and predicate stays in train.
+
+    Examples:
+        >>> from recollect import dataset, split_randomly
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> split_randomly(graph, valid=0.1, test=0.1).counts
+        {'train': 270, 'valid': 33, 'test': 33}
     """
     _check_shares(valid, test)
     graph = graph if entities is None else most_frequent(graph, entities)
@@ -224,6 +290,15 @@ def split_by_time(graph: EpisodicGraph, *, valid: float = 0.1, test: float = 0.1
     """Split all facts by time: the latest into test, those before into valid. Every time is in one split only.
 
     Runs are cut where a split ends.
+
+    Examples:
+        >>> import polars as pl
+        >>> from recollect import read, split_by_time
+        >>> terms = [("Ann", "leads", "Norway", year) for year in ("2000", "2001", "2004", "2005")]
+        >>> terms += [("Bob", "leads", "Norway", year) for year in ("2002", "2003")]
+        >>> graph = read(pl.DataFrame(terms, schema=["subject", "predicate", "object", "time"], orient="row"))
+        >>> split_by_time(graph, valid=0.2, test=0.2).counts
+        {'train': 3, 'valid': 1, 'test': 2}
     """
     _check_shares(valid, test)
     every, times = Runs.concat(split_runs(graph).values()), len(graph.times)

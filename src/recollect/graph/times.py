@@ -155,13 +155,14 @@ def coarser_grain(grain: str, label: str) -> str:
 class TimeAxis:
     """A two-way map between time labels and ids: `size` consecutive bins of one grain, starting at bin `first`.
 
-    >>> axis = TimeAxis.spanning("month", [time_bin("2013-11", "month"), time_bin("2014-02", "month")])
-    >>> axis
-    TimeAxis(4 times, month, 2013-11 to 2014-02)
-    >>> axis.labels
-    ['2013-11', '2013-12', '2014-01', '2014-02']
-    >>> axis.index("2014-01-20")
-    2
+    Examples:
+        >>> axis = TimeAxis.spanning("month", [time_bin("2013-11", "month"), time_bin("2014-02", "month")])
+        >>> axis
+        TimeAxis(4 times, month, 2013-11 to 2014-02)
+        >>> axis.labels
+        ['2013-11', '2013-12', '2014-01', '2014-02']
+        >>> axis.index("2014-01-20")
+        2
     """
 
     grain: str

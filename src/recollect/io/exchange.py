@@ -42,6 +42,16 @@ def write_graph(
     """Export `graph` to `folder`, in one step; an existing export is replaced only with `overwrite`.
 
     The entries of `about`, such as where the graph came from, are added to `graph.json`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from recollect import dataset, read, write_graph
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> with TemporaryDirectory() as folder:
+        ...     write_graph(graph, Path(folder) / "world", "tsv")
+        ...     read(Path(folder) / "world").counts == graph.counts
+        True
     """
     check_process()
     folder = Path(folder)

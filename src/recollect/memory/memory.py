@@ -32,11 +32,21 @@ from recollect.training.run import TrainingRun
 class Memory(Asking):
     """A learned graph that answers who, what, whom and when.
 
-    >>> from recollect import Memory, Recipe, dataset
-    >>> graph = dataset("world", countries=4, years=1)
-    >>> memory = Memory.learn(graph, model="distmult", dim=4, recipe=Recipe(epochs=2))
-    >>> memory.recall(subject=graph.entities.labels[0], predicate="Visits", time="2000-05", top=3).columns
-    ['object', 'score', 'probability', 'status']
+    Examples:
+        >>> from recollect import Memory, dataset
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> memory = Memory.learn(graph, model="history")
+        >>> person, _, country, month = graph.table(graph.split("train")[:1]).row(0)
+        >>> memory.recall(subject=person, object=country, time=month, top=1).select("predicate", "status").rows()
+        [('Foreign minister of', 'stored')]
+        >>> memory.know(subject=person, as_of=month, top=1).columns
+        ['subject', 'predicate', 'object', 'score', 'probability', 'status']
+        >>> memory.remember(subject=person, predicate="Visits", object="Atlantis", time="2001-01").height
+        1
+        >>> memory.recall(subject=person, predicate="Visits", time="2001-01", top=1)["object"].to_list()
+        ['Atlantis']
+        >>> memory.forget(object="Atlantis").height
+        1
     """
 
     def __init__(

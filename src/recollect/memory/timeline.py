@@ -182,12 +182,12 @@ class Timeline:
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the newest state as a bundle. A journal at another place is started anew, since it is overwritten."""
-        self.now()
-        state = self._state
         if self.path is not None and path.resolve() == self.path.resolve():
-            self.replace_bundle(state.snapshot.learned, state.event, overwrite=overwrite)
+            with locked(self.path):  # no other process absorbs later events, and purges them, before this is written
+                self.now()
+                self.replace_bundle(self._state.snapshot.learned, self._state.event, overwrite=overwrite)
             return
-        learned = _without_journal(state.snapshot.learned)
+        learned = _without_journal(self.now().learned)
         other = journal_path(path)
         if not other.exists():
             write_bundle(path, to_bundle(learned), overwrite=overwrite)
@@ -318,7 +318,7 @@ def _with_events(state: _State, events: Events, path: Path) -> _State:
         if last <= state.event:
             return state
         delta = events.between(state.event, last, state.base.graph.times.step)
-    if delta.is_empty:
+    if delta.leaves(state.snapshot.graph.times):
         return replace(state, event=last)
     return replace(state, event=last, snapshot=state.snapshot.grown(delta))
 
@@ -335,7 +335,7 @@ def _learned_at(journal: Journal, state: _State, event: int, gone: tuple[str, ..
 
 
 def _grown(learned: Learned, delta: Delta) -> Learned:
-    return learned if delta.is_empty else grow(learned, delta)
+    return learned if delta.leaves(learned.graph.times) else grow(learned, delta)
 
 
 def _without_journal(learned: Learned) -> Learned:

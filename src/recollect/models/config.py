@@ -19,9 +19,10 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class ModelConfig:
     """A model by name, its embedding sizes, and the variants of its equation.
 
-    >>> config = ModelConfig(model="tucker", dim=40, time_dim=10)
-    >>> config.dims
-    {'entity': 40, 'predicate': 40, 'time': 10}
+    Examples:
+        >>> config = ModelConfig(model="tucker", dim=40, time_dim=10)
+        >>> config.dims
+        {'entity': 40, 'predicate': 40, 'time': 10}
     """
 
     model: str

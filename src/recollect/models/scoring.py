@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recollect.engine import Contraction, Matrices, bilinear_scores, diagonal_scores
 from recollect.errors import UserError
-from recollect.graph.facts import SLOT_NAMES, Facts, check_ids
+from recollect.graph.facts import KINDS, SLOT_NAMES, Facts, check_ids
 from recollect.models.batch import Batch, real
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 64 * 2**20  # intermediate tensors of a piece of facts that is scored without gradient
 CANDIDATE_ELEMENTS = 2**22  # elements of matrix-shaped candidates per piece (16 MB in float32)
+
+ENTITY_ELEMENTS = 2**26  # of a larger table of entities (256 MB), candidates are computed in blocks of a quarter of it
 
 
 def score(model: TensorModel, facts: Facts) -> Tensor:
@@ -47,10 +49,24 @@ def score_against(model: TensorModel, facts: Facts, slot: str, candidates: Tenso
         if model.has_matrix_rows(slot):  # a query would be as large as a core: score the substituted facts
             return score(model, substitute(facts, slot, candidates)).view(candidates.shape)
         return _in_pieces(model, facts, slot, lambda batch, piece: batch.score_candidates(slot, own[piece]))
+    is_large = KINDS[slot] == "entity" and model.table(slot).numel() > ENTITY_ELEMENTS
+    if is_large and candidates is None and not torch.is_grad_enabled():
+        return _score_entities(model, facts, slot)
     rows = model.candidates(slot, candidates)
     if rows is None:
         return _score_matrix_candidates(model, facts, slot, candidates)
     return _in_pieces(model, facts, slot, lambda batch, _: batch.query(slot) @ rows.T)
+
+
+def _score_entities(model: TensorModel, facts: Facts, slot: str) -> Tensor:
+    """Return θ of each fact with each entity in a slot: (B, N); candidates exist only in blocks."""
+    found = queries(model, facts, slot)
+    scores = found.new_empty(len(facts), len(model.table(slot)))
+    for ids in torch.arange(scores.shape[1]).split(max(1, ENTITY_ELEMENTS // (4 * model.row_size(slot)))):
+        candidates = model.candidates(slot, ids)
+        assert candidates is not None
+        torch.mm(found, candidates.T, out=scores[:, int(ids[0]) : int(ids[-1]) + 1])
+    return scores
 
 
 def score_with_negatives(

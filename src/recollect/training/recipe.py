@@ -169,8 +169,9 @@ class Recipe:
     on ICEWS14 (at 1e-2 DistMult and Tree shrink to zero, ComplEx gains); validation every 10 epochs, not 50 or 100,
     because ranking is cheap here and the tensor models peak early.
 
-    >>> Recipe(loss="ranking", margin=0.5).negatives
-    {'s': 1, 'o': 1}
+    Examples:
+        >>> Recipe(loss="ranking", margin=0.5).negatives
+        {'s': 1, 'o': 1}
     """
 
     loss: str = _choice("logistic", "Loss", LOSSES)

@@ -32,7 +32,18 @@ BATCH_COPIES = 3  # of the intermediate tensors of a batch: values, gradients, t
 
 
 class TrainingRun:
-    """Train a model on a graph; iterate for `Step` and `Epoch` records."""
+    """Train a model on a graph; iterate for `Step` and `Epoch` records.
+
+    Examples:
+        >>> from recollect import ModelConfig, Recipe, dataset
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> run = TrainingRun(graph, ModelConfig(model="distmult", dim=4), recipe=Recipe(epochs=2))
+        >>> [record.epoch for record in run if hasattr(record, "best")]
+        [1, 2]
+        >>> model, report = run.result()
+        >>> report["training"]["epochs"]
+        2
+    """
 
     def __init__(
         self,

@@ -28,7 +28,12 @@ from recollect.training.sampler import FactSampler
 
 @dataclass(frozen=True)
 class Step:
-    """One batch has been trained on."""
+    """One batch has been trained on.
+
+    Examples:
+        >>> Step(epoch=0, seen=1000, loss=2.5).seen
+        1000
+    """
 
     epoch: int  # epochs completed before this one
     seen: int  # facts trained on so far in this epoch
@@ -37,7 +42,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Every training fact has been trained on once more."""
+    """Every training fact has been trained on once more.
+
+    Examples:
+        >>> Epoch(epoch=3, loss=1.5, mrr=0.61, best=True).best
+        True
+    """
 
     epoch: int  # from 1
     loss: float  # mean per fact, its negatives included

@@ -33,8 +33,9 @@ def dataset(name: str, *, progress: Progress | None = None, unverified: bool = F
     called with the bytes. A file without a known checksum is downloaded only with `unverified=True`. Options are those
     of the dataset, such as `counts` or, for the world, `seed`.
 
-    >>> dataset("world", countries=4, years=1).name
-    'world'
+    Examples:
+        >>> dataset("world", countries=4, years=1).name
+        'world'
     """
     check_process()
     entry = find_dataset(name)

@@ -30,7 +30,12 @@ INFREQUENT = "entity not among the most frequent"
 
 @dataclass(frozen=True, kw_only=True)
 class EventRecipe:
-    """How raw events become facts: actors, predicates, time grain, and which events are kept."""
+    """How raw events become facts: actors, predicates, time grain, and which events are kept.
+
+    Examples:
+        >>> EventRecipe(actors="name", grain="week", since="2018-01").grain
+        'week'
+    """
 
     actors: str = "country"  # name, country or sector
     predicates: str = "root"  # CAMEO code, name or root
@@ -71,6 +76,17 @@ def read_events(
     `names` maps CAMEO codes to event names, or is a function that returns such a mapping; GDELT files have no names.
     `engine` is duckdb or spark, which give the same graph; `master` is the address of a Spark cluster, whose machines
     must find the files at the same paths. By default Spark runs in the session that is active, or on this machine.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> event = ["2018-10-04", "A (USA)", "Social", "USA", "Visit", "042", "1.9", "B (RUS)", "Social", "RUS"]
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "events.tab"
+        ...     lines = [["Event ID", "Event Date", *["x"] * 18], ["1", *event, *["x"] * 9]]
+        ...     _ = file.write_text("\\n".join("\\t".join(line) for line in lines) + "\\n")
+        ...     read_events(file).entities.labels
+        ('RUS', 'USA')
     """
     check_process()
     check_engine(engine, master)

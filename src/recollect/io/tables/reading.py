@@ -71,9 +71,10 @@ def read(
     an error, except for a column of objects that you gave. With `allow_empty=True` "" is a label. `graph.notes` tells
     what was chosen, `graph.dropped` counts such rows.
 
-    >>> graph = read(pl.DataFrame({"head": ["a", "b"], "relation": "knows", "tail": "c", "year": [1999, 2001]}))
-    >>> len(graph.facts), graph.times.labels
-    (2, ['1999', '2000', '2001'])
+    Examples:
+        >>> graph = read(pl.DataFrame({"head": ["a", "b"], "relation": "knows", "tail": "c", "year": [1999, 2001]}))
+        >>> len(graph.facts), graph.times.labels
+        (2, ['1999', '2000', '2001'])
     """
     check_process()
     if grain is not None and grain not in GRAINS:

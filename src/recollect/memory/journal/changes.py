@@ -14,6 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from recollect.graph.times import TimeAxis
+
 ADDED, REMOVED = "added", "removed"
 TRIPLE = ("subject", "predicate", "object")
 SCHEMA = pl.Schema({"change": pl.String, **dict.fromkeys(TRIPLE, pl.String), "first": pl.Int64, "last": pl.Int64})
@@ -65,8 +67,15 @@ class Delta:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it changes nothing."""
+        """Whether it changes neither facts nor labels."""
         return not (self.frame.height or self.erased or self.entities or self.predicates)
+
+    def leaves(self, axis: TimeAxis) -> bool:
+        """Return whether it changes nothing of a graph with this time axis."""
+        if not self.is_empty or self.reach is None:
+            return self.is_empty
+        first, last = self.reach
+        return axis.first <= first and last <= axis.first + (len(axis) - 1) * axis.step
 
     @property
     def added(self) -> pl.DataFrame:

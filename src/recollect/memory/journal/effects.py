@@ -117,14 +117,19 @@ def matching(graph: EpisodicGraph, parts: Mapping[str, str], bins: Bins) -> Delt
 
 
 def _removed(graph: EpisodicGraph, rows: pl.DataFrame) -> Delta:
-    """Return the delta that removes stored runs. The axis reaches the bin after, where one without an end goes on."""
+    """Return the delta that removes stored runs.
+
+    The axis reaches what is left of intervals without an end: the bin before a hole, and the one after it.
+    """
     axis, store, reach = graph.times, stored(graph, "train"), None
-    at_end = rows.filter(pl.col("last") >= axis.first + (len(axis) - 1) * axis.step)
-    if isinstance(store, Runs) and not at_end.is_empty():
-        cut = at_end.join(_labels(graph, store.first[store.goes_on]), on=TRIPLE, how="semi")
-        if not cut.is_empty():
-            after = cut["last"].to_numpy().max() + axis.step
-            reach = int(after), int(after)
+    end = axis.first + (len(axis) - 1) * axis.step
+    if isinstance(store, Runs) and store.has_ongoing:
+        holes = rows.filter((pl.col("first") > end) | (pl.col("last") >= end))
+        holes = holes.join(_labels(graph, store.first[store.goes_on]), on=TRIPLE, how="semi")
+        around = pl.concat([holes["first"] - axis.step, holes["last"].drop_nulls() + axis.step])
+        around = around.filter(around > end)
+        if len(around):
+            reach = int(around.min()), int(around.max())  # type: ignore[arg-type]
     return Delta.from_rows(REMOVED, rows, reach=reach, step=axis.step)
 
 

@@ -26,7 +26,7 @@ from recollect.memory.answering.intervals import fit_predictor
 from recollect.memory.answering.scorer import MemoryScorer
 from recollect.memory.learning.fitting import Fold, HeldOut, calibration_of, fit_fold, fit_without_history
 from recollect.memory.learning.folds import has_validation, held_out_folds
-from recollect.memory.learning.model_growth import TrainedModels
+from recollect.memory.learning.model_growth import GrownModels
 from recollect.memory.learning.progress import ProgressBar
 from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
@@ -57,7 +57,7 @@ class Learned:
     about: Mapping[str, Any]
     forecaster: Forecaster | None = None  # of a memory with history
     intervals: IntervalPredictor | None = None  # of a graph of intervals
-    trained: TrainedModels | None = None  # of a memory that grew: its models before; not saved
+    models: GrownModels | None = None  # of a memory that grew since they were trained; not saved
 
 
 class Learning:
@@ -118,6 +118,7 @@ class Learning:
                 replace(run.recipe, epochs=report["training"]["best_epoch"])
                 for run, report in zip(self.finished, reports, strict=True)
             ]
+            self.finished, models = [], ()  # their tables are needed no more
             self.finished = yield from self._train(self.graph, recipes)
 
     def _fold(self) -> EpisodicGraph:

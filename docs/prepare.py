@@ -1,0 +1,62 @@
+"""Copy the documents to build/docs, as a site needs them: `python docs/prepare.py`.
+
+Links to files that are not documents, like sources and tests, become the path in code type, since a site has no such
+pages. CONTRIBUTING.md and CHANGELOG.md become pages, and so do the help texts of all commands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCS, BUILT = ROOT / "docs", ROOT / "build" / "docs"
+PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+HELP = ROOT / "tests" / "golden" / "help.txt"
+
+
+def prepare(built: Path = BUILT) -> None:
+    """Write the folder `built` anew."""
+    shutil.rmtree(built, ignore_errors=True)
+    shutil.copytree(DOCS, built, ignore=shutil.ignore_patterns("*.md", "*.json", "*.py", "__pycache__"))
+    sources = {source: source.relative_to(DOCS) for source in sorted(DOCS.rglob("*.md"))}
+    sources |= {ROOT / name: Path(page) for name, page in PAGES.items() if page != "index.md"}
+    for source, page in sources.items():
+        text = source.read_text(encoding="utf-8")
+        target = built / page
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(LINK.sub(partial(link, source=source, page=page), text), encoding="utf-8")
+    (built / "reference" / "commands.md").write_text(commands(HELP.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def link(match: re.Match[str], source: Path, page: Path) -> str:
+    """Return a link of a document as the site has it: relative to its page, or a path in code type."""
+    image, text, target, anchor = match[1], match[2], match[3], match[4] or ""
+    if "://" in target or target.startswith("mailto:"):
+        return match[0]
+    file = (source.parent / target).resolve()
+    if file.is_relative_to(DOCS) and file.suffix in (".md", ".png", ".svg"):
+        there = file.relative_to(DOCS)
+    elif file.parent == ROOT and file.name in PAGES:
+        there = Path(PAGES[file.name])
+    else:
+        path = f"`{file.relative_to(ROOT)}`"
+        return text if text.strip("`") in path else f"{text} ({path})"
+    return f"{image}[{text}]({Path(os.path.relpath(there, page.parent)).as_posix()}{anchor})"
+
+
+def commands(helps: str) -> str:
+    """Return a page with the help of every command."""
+    parts = re.split(r"^\$ (recollect.*) --help$", helps, flags=re.MULTILINE)
+    sections = [
+        f"## {name}\n\n```text\n{text.strip()}\n```" for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    ]
+    return "\n\n".join(["# Command line", *sections]) + "\n"
+
+
+if __name__ == "__main__":
+    prepare()

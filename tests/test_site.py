@@ -1,0 +1,67 @@
+"""The site of the documents: every link leads somewhere, every page is in the navigation."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+NOT_IN_NAVIGATION = {"results"}  # its overview is, and links to all of its pages
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "docs"
+    runpy.run_path(str(ROOT / "docs" / "prepare.py"))["prepare"](folder)
+    return folder
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Yield (file, anchor) of every link of a page to another file or to itself; code is left out."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)", text):
+        if "://" not in target:
+            yield (page.parent / target).resolve() if target else page, anchor
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as Python-Markdown makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "") for heading in headings]
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", text.lower()).strip()) for text in plain}
+
+
+def test_every_link_leads_to_a_page_and_a_heading_of_it(built):
+    for page in built.rglob("*.md"):
+        for file, anchor in links(page):
+            assert file.is_file(), (page.name, file)
+            assert not anchor or anchor in anchors(file), (page.name, file.name, anchor)
+
+
+def test_every_page_is_in_the_navigation(built):
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    listed = set(_pages(settings["nav"]))
+    there = {page.relative_to(built).as_posix() for page in built.rglob("*.md")}
+    assert listed <= there
+    assert {page for page in there - listed if page.split("/")[0] not in NOT_IN_NAVIGATION} == set()
+
+
+def _pages(entries: list[dict]) -> Iterator[str]:
+    for entry in entries:
+        for value in entry.values():
+            if isinstance(value, str):
+                yield value
+            else:
+                yield from _pages(value)
+
+
+def test_every_public_name_is_in_the_reference(built):
+    import recollect
+
+    text = "".join(page.read_text(encoding="utf-8") for page in (built / "reference").glob("*.md"))
+    assert {name for name in recollect.__all__ if f"::: recollect.{name}\n" not in text + "\n"} == set()
