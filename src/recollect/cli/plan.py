@@ -23,7 +23,7 @@ def plan(
     recipe: opt.RecipeName = "modern",
     as_json: opt.Json = False,
 ) -> None:
-    """Estimate memory, time, and the model and engines for a graph of some size.
+    """Estimate memory, time, model and engines for a graph.
 
     \b
     recollect plan --entities 7000 --times 365 --facts 90000
