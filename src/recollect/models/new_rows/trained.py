@@ -17,9 +17,7 @@ from recollect.models.new_rows.tables import Layout, RowKey
 from recollect.models.tensor_model import TensorModel
 
 RIDGE = 1 / 6  # in units of 1 / variance of a kind's rows: independent of the scale of the embeddings
-TIME_RIDGE = (
-    0.03  # the same of times, which have many facts and a prior that is close; 0.01 and 0.1 are worse on ICEWS14
-)
+TIME_RIDGE = 0.03  # the same of times, which have many facts and a close prior; 0.01 and 0.1 are worse on ICEWS14
 FACTS = 256  # of one id, at most: more are represented by every n-th
 
 
