@@ -23,6 +23,7 @@ from benchmarks.large_tables import measure_tables, parse_bytes
 from benchmarks.measure import growth_points, measure
 from benchmarks.plots import cost_growth
 from benchmarks.pykeen_contests import find_pykeen
+from benchmarks.ranks.commands import app as ranks_app
 from benchmarks.remember import measure_remember
 from benchmarks.report import format_record
 from benchmarks.report import tables as report_tables
@@ -34,6 +35,8 @@ from recollect.io.plots import check_figure
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 app.add_typer(serving_cli.app, name="serving")
+
+app.add_typer(ranks_app, name="ranks")
 
 Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
 

@@ -41,7 +41,7 @@ class Plan:
     old: int = 2000
     every: int = 30  # days between trainings, after the first day
     seed: int = 0
-    with_model: bool = False  # whether a model and history are streamed too
+    with_model: bool = True  # whether a model and history are streamed too
 
     @property
     def moments(self) -> list[int]:

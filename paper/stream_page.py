@@ -19,8 +19,8 @@ NAMES = {"history": "History alone"}
 _MODEL = (
     ", and a model for as many epochs as the first one was found to need, in one training, weighted and calibrated as "
     "the first. This is the cheapest retraining: `Memory.learn` chooses all that anew and trains twice. *Warm start* "
-    "trains all tables further on all facts, from the last ones on, for 4 epochs: what `consolidate` does. The model "
-    "is ConT with a static part, dims 60 / 10. "
+    "trains all tables further on all facts, from the last ones on, for 4 epochs, and takes the mean of the tables "
+    "before and after: what `consolidate` does. The model is ConT with a static part, dims 60 / 10. "
 )
 SLOTS = ("subject", "predicate", "object", "time")
 

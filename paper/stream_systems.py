@@ -100,6 +100,7 @@ class Systems:
             delta = delta_of(self.stream, state.count, state.count + 1, day.learned)
             start = time.process_time()
             learned = grow(state.learned, delta)
+            assert len(learned.scorer.models) == len(state.learned.scorer.trained)  # their rows are solved when read
             self.seconds[state.count] = time.process_time() - start
             state = State(learned, state.count + 1, self.seconds[state.count])
         self._latest["ours"] = state
@@ -134,7 +135,7 @@ class Systems:
         trained = train_once(
             self.workspace, f"{self.entry.config.model} scratch {count}", graph, self.entry, seed=self.seed
         )
-        scorer = replace(history.learned.scorer, models=(trained.model,), weights=base.scorer.weights)
+        scorer = replace(history.learned.scorer, trained=(trained.model,), weights=base.scorer.weights)
         learned = replace(history.learned, scorer=scorer, calibration=base.calibration)
         return State(learned, count, history.cpu_seconds + trained.cpu_seconds)
 

@@ -213,17 +213,27 @@ def test_rows_of_a_model_stay_bit_for_bit_and_new_ids_have_rows(name, form, reci
     assert snapshot.recall(subject="new", predicate="r0", **time)[0, "object"] == "e1"
 
 
+@pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("name", [name for name, form in FORMS if form == "episodic"])
-def test_rows_do_not_depend_on_the_steps(name):
+def test_rows_do_not_depend_on_the_steps(name, is_read):
     learned = model_memory(name, "episodic")
     rows = CHANGE.added.rows()
     stepwise = learned
     for row in rows:
         stepwise = grow(stepwise, Delta.of(added=[row], entities=("new",)))
+        if is_read:  # then the rows of each step are solved, and the next one starts from them
+            assert len(stepwise.scorer.models) == 1
     at_once = grow(learned, CHANGE)
     for mine, theirs in zip(stepwise.scorer.models, at_once.scorer.models, strict=True):
         for (name_of, one), other in zip(mine.named_parameters(), theirs.parameters(), strict=True):
             assert torch.equal(one, other), name_of
+
+
+def test_rows_are_solved_by_the_first_question_that_needs_them():
+    snapshot = Snapshot(model_memory("complex", "episodic")).grown(CHANGE)
+    assert "models" not in vars(snapshot.scorer)
+    snapshot.recall(subject="new", predicate="r0", time=snapshot.graph.times.label(3))
+    assert "models" in vars(snapshot.scorer)
 
 
 def test_rows_of_ids_that_lost_facts_change_and_come_back_with_them():

@@ -8,6 +8,7 @@ import torch
 from recollect import EpisodicGraph, Facts, Memory, Recipe, dataset, load
 from recollect.memory.answering.scorer import NEW_TIME
 from recollect.memory.journal.changes import Delta
+from recollect.memory.learning import relearning
 from recollect.memory.learning.growth import grow
 from recollect.memory.learning.learn import Learned, Learning
 from recollect.memory.learning.relearning import relearn
@@ -49,23 +50,18 @@ def expected(grown: Learned, facts: Facts, slot: str, factor: torch.Tensor) -> t
     return a * factor * theta.detach() + b * rate
 
 
-@pytest.mark.parametrize("slot", "spo")
-def test_the_model_counts_less_at_new_times(grown, slot):
+@pytest.mark.parametrize("slot", "so")
+def test_the_model_counts_less_for_entities_at_new_times(grown, slot):
     facts = Facts.of([(0, 0, 1, 3), (0, 0, 1, 11), (0, 0, 1, 12), (1, 0, 0, 13)])
     factor = torch.tensor([1.0, 1.0, NEW_TIME, NEW_TIME])[:, None]
     torch.testing.assert_close(grown.scorer.score_against(facts, slot), expected(grown, facts, slot, factor))
 
 
-def test_times_that_are_asked_for(grown):
-    facts = Facts.of([(0, 0, 1, 0), (1, 0, 2, 0)])
-    factor = torch.ones(14)
-    factor[12:] = NEW_TIME
-    whole = expected(grown, facts, "t", factor)
-    torch.testing.assert_close(grown.scorer.score_against(facts, "t"), whole)
-    some = torch.tensor([13, 2])
-    torch.testing.assert_close(grown.scorer.score_against(facts, "t", some), whole[:, some])
-    own = torch.tensor([[13, 2], [3, 12]])
-    torch.testing.assert_close(grown.scorer.score_against(facts, "t", own), whole.gather(1, own))
+@pytest.mark.parametrize("slot", "pt")
+def test_the_model_counts_in_full_for_predicates_and_times(grown, slot):
+    facts = Facts.of([(0, 0, 1, 3), (1, 0, 2, 13)])
+    whole = expected(grown, facts, slot, torch.ones(1))
+    torch.testing.assert_close(grown.scorer.score_against(facts, slot), whole)
 
 
 def test_trained_times_move_with_the_axis(learned, graph):
@@ -84,5 +80,7 @@ def test_a_saved_memory_knows_its_trained_times(grown, tmp_path):
     torch.testing.assert_close(scorer.score_against(facts, "o"), grown.scorer.score_against(facts, "o"))
 
 
-def test_all_times_are_trained_after_the_memory_is_learned_again(grown):
-    assert relearn(grown, epochs=1).scorer.trained_times is None
+def test_new_times_count_less_until_weights_are_fitted_again(grown, monkeypatch):
+    assert relearn(grown, epochs=1).scorer.trained_times == (0, 11)
+    monkeypatch.setattr(relearning, "ENOUGH", 20)
+    assert relearn(grown, grown.graph.split("train")[::2], epochs=1).scorer.trained_times is None

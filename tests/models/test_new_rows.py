@@ -15,7 +15,7 @@ from recollect import Facts
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, distinct
-from recollect.models.new_rows import RowSolver
+from recollect.models.new_rows import RowSolver, one_vs_all
 from recollect.models.new_rows import problem as problem_module
 from recollect.models.new_rows.features import Implicit, row_features
 from recollect.models.new_rows.likelihood import Dense, Likelihood, downdate, minimise
@@ -147,7 +147,7 @@ def test_a_new_row_minimises_the_one_vs_all_loss_of_its_facts_and_of_the_trained
 
     def objective(row: torch.Tensor) -> float:
         scored = model.with_rows({"entity": torch.cat([model.entity.detach(), row.view(1, *model.entity.shape[1:])])})
-        total = RIDGE / solver.trained._variance["entity"] * (row - prior).square().sum().item()
+        total = RIDGE / solver.trained.variance("entity") * (row - prior).square().sum().item()
         for slot in "so":
             scores = scored.score_against(old, slot)
             total += (scores.logsumexp(1) - scores[:, :new].logsumexp(1)).sum().item()
@@ -221,6 +221,57 @@ def test_rows_depend_on_the_current_facts_only(data, variant):
         assert torch.equal(parameter, dict(grown.model.named_parameters())[key])
 
 
+def loss_of_time(model, facts, row, prior, ridge):
+    """Return the one-vs-all loss of facts at the last time, with a row for it, over all trained entities."""
+    scored = model.with_rows({"time": torch.cat([model.time.detach()[:-1], row.view(1, *model.time.shape[1:])])})
+    total = ridge * (row - prior).square().sum().item()
+    for slot in "so":
+        scores = scored.score_against(facts, slot)
+        total += (scores.logsumexp(1) - scores.gather(1, facts.column(slot)[:, None])[:, 0]).sum().item()
+    return total
+
+
+@pytest.mark.parametrize(("name", "form", "options"), [each for each in VARIANTS if "time_levels" not in each[2]])
+def test_a_new_time_minimises_the_one_vs_all_loss_of_its_facts(name, form, options):
+    model = trained(name, form, **options)
+    if "t" not in model.slots:
+        pytest.skip("no times")
+    old, own = some_facts(SIZES, 30), some_facts(SIZES, 12, seed=3).with_slot("t", 5)
+    solver = RowSolver(model, old)
+    grown = solver.solve(SIZES | {"time": 6}, Facts.concat([old, own])).model
+    row, prior, ridge = grown.time[5].detach().flatten(), model.time[4].detach().flatten(), solver.trained.time_ridge
+    best, g = loss_of_time(grown, own, row, prior, ridge), generator(5)
+    assert loss_of_time(grown, own, prior, prior, ridge) > best
+    for _ in range(20):
+        step = torch.randn(row.shape, dtype=row.dtype, generator=g)
+        assert loss_of_time(grown, own, row + 0.3 * step / step.norm(), prior, ridge) > best
+
+
+def test_every_nth_of_many_candidates_stands_for_n(monkeypatch):
+    monkeypatch.setattr(one_vs_all, "CANDIDATES", 3)
+    ids, log_weight = one_vs_all._candidates(torch.tensor([8, 2, 9, 2]), 7, torch.float64)
+    assert ids.tolist() == [0, 2, 3, 6, 8, 9]  # every third of seven, and the answers, of which two are new
+    assert log_weight.exp().tolist() == pytest.approx([3, 1, 3, 3, 1, 1])
+
+
+def test_a_question_of_weight_two_counts_like_two():
+    model, facts = trained("complex", "episodic"), some_facts(SIZES, 12).with_slot("t", 4)
+    options = {"entities": 7, "prior": model.time[3].detach().flatten(), "ridge": 0.3}
+    questions = [(facts, slot) for slot in "so"]
+    weighted = one_vs_all.fit_row(model, questions, "t", weight=2.0, **options)
+    torch.testing.assert_close(weighted, one_vs_all.fit_row(model, 2 * questions, "t", **options))
+
+
+def test_the_prior_of_a_time_remembers_the_times_before_it():
+    model, old = trained("distmult", "episodic"), some_facts(SIZES)
+    own = some_facts(SIZES, 12, seed=3)
+    times = torch.where(own.t % 2 == 0, 5, 6)
+    grown = RowSolver(model, old).solve(SIZES | {"time": 9}, Facts.concat([old, own.with_slot("t", times)])).model
+    last, five, six, seven, eight = grown.time.detach()[4:]
+    torch.testing.assert_close(seven, (last + five) / 4 + six / 2)
+    torch.testing.assert_close(eight, seven)
+
+
 def test_earlier_times_come_first():
     model = trained("complex", "both", reciprocal=True, time_levels=(1, 3))
     facts = some_facts()
@@ -237,16 +288,6 @@ def test_a_time_without_facts_is_the_nearest_trained_one():
     grown = RowSolver(model, some_facts(SIZES)).solve(SIZES | {"time": 9}, some_facts(SIZES)).model
     for time in range(5, 9):
         torch.testing.assert_close(grown.rows("t", ids=torch.tensor([time])), model.rows("t", ids=torch.tensor([4])))
-
-
-def test_a_trained_id_is_solved_again_as_if_it_were_new():
-    model = trained("complex", "episodic")
-    facts = some_facts(SIZES)
-    grown = RowSolver(model, facts).solve(SIZES, facts, again={"entity": torch.tensor([2])}).model
-    others = torch.arange(7) != 2
-    assert torch.equal(grown.entity[others], model.entity[others])
-    assert not torch.equal(grown.entity[2], model.entity[2])
-    assert torch.equal(grown.predicate, model.predicate)
 
 
 def without_last_choice(design: Dense, likelihood: Likelihood) -> tuple[tuple[Dense, Likelihood], ...]:

@@ -162,18 +162,23 @@ def test_a_slot_counts_by_its_weight():
 
 
 def test_dropout_keeps_the_expected_query_and_is_drawn_from_the_generator():
-    objective = OneVsAll({"o": 1.0}, dropout=0.25)
-    queries = torch.ones(4000, 10, dtype=torch.float64)
-    dropped = objective._drop(queries, generator(3))
+    objective, sizes = OneVsAll({"o": 1.0}, dropout=0.25), {"entity": 90, "predicate": 9, "time": 20}
+    model, facts = random_model("distmult", "episodic", 10, sizes=sizes), random_facts(4000, sizes)
+    drawn = objective.sample(model, facts, FactIndex(facts, sizes), generator(3)).dropout["o"]
+    again = objective.sample(model, facts, FactIndex(facts, sizes), generator(3)).dropout["o"]
+    assert torch.equal(drawn.kept, again.kept)
+    queries = torch.ones(drawn.kept.shape, dtype=torch.float64)
+    example = torch.empty(len(queries), dtype=torch.int64)
+    example[drawn.query] = torch.arange(len(facts))
+    dropped = objective._drop(queries, drawn, example)
     assert set(dropped.unique().tolist()) == {0.0, 1 / 0.75}
     assert dropped.mean().item() == pytest.approx(1, abs=0.02)
-    assert torch.equal(objective._drop(queries, generator(3)), dropped)
 
 
 def test_dropped_queries_are_what_is_scored(monkeypatch):
     model = random_model("complex", "episodic", 3, sizes=SIZES, reciprocal=True)
     trainer = Trainer(model, random_facts(20, SIZES), replace(ONE_VS_ALL, dropout=0.25), generator=generator(3))
-    monkeypatch.setattr(trainer.objective, "_drop", lambda queries, generator: queries * 0)
+    monkeypatch.setattr(trainer.objective, "_drop", lambda queries, dropout, example: queries * 0)
     assert next(iter(trainer)).loss == pytest.approx(2 * math.log(SIZES["entity"]))
 
 
@@ -253,7 +258,7 @@ def test_negatives_weights_and_values_follow_their_facts_when_a_batch_is_sorted(
     negatives = {slot: sample_negatives(facts, slot, 1, known=known, generator=g) for slot in "so"}
     assert not torch.equal(batch.facts.ids, facts.ids)
     unsorted = replace(batch, facts=facts, negatives=negatives)
-    losses = [objective.loss(model, each, None, generator()) for each in (batch, unsorted)]
+    losses = [objective.loss(model, each, None) for each in (batch, unsorted)]
     torch.testing.assert_close(losses[0], losses[1])
 
 

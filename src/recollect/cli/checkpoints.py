@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from recollect.models.config import ModelConfig
 
 
+def partial_of(out: Path) -> Path:
+    """Return the path of the first checkpoint of a memory."""
+    return out.with_name(out.name + ".partial")
+
+
 def checkpoint_of(partial: Path, number: int) -> Path:
     """Return the path of the checkpoint of a run by its number from 0: m.partial, m.partial-2, m.partial-3 …"""
     return partial if number == 0 else partial.with_name(f"{partial.name}-{number + 1}")
@@ -33,9 +38,11 @@ def checkpoints(partial: Path) -> Iterator[Path]:
 def remove_checkpoints(partial: Path) -> None:
     """Remove all checkpoints, those of later runs first, so that a kill leaves a run that can be continued."""
     from recollect.io.atomic import remove_file
+    from recollect.io.checkpoint import remove_shards
 
     for path in reversed(list(checkpoints(partial))):
         remove_file(path)
+        remove_shards(path)
 
 
 def stored_configs(partial: Path) -> list[ModelConfig]:
@@ -53,7 +60,7 @@ def check_out(out: Path, resume: bool, force: bool) -> Path:
     """Return the path of the checkpoint that belongs to `out`; refuse, before any work, what cannot be written."""
     if resume and force:
         raise UserError("--resume continues a run and --force discards it; give one of them")
-    partial = out.with_name(out.name + ".partial")
+    partial = partial_of(out)
     check_memory_place(out, replace=force or resume)
     if resume and out.exists() and not partial.exists():
         print_line(f"{out} is finished already; there is nothing to resume", err=True)

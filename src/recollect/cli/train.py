@@ -15,7 +15,8 @@ from rich.table import Table
 
 from recollect.cli import options as opt
 from recollect.cli.allocator import keep_freed_memory
-from recollect.cli.checkpoints import check_out, checkpoint_of, remove_checkpoints, stored_configs
+from recollect.cli.checkpoints import checkpoint_of, remove_checkpoints, stored_configs
+from recollect.cli.launch import agree_on_start, started_processes
 from recollect.cli.measure import metrics_table
 from recollect.cli.rendering import check_place, console, print_json, print_line, share_progress
 from recollect.cli.settings import choose_recipe, config_words
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from recollect.memory.learning.learn import Learning
     from recollect.memory.memory import Memory
     from recollect.models.config import ModelConfig
+    from recollect.training.distributed.processes import Processes
     from recollect.training.recipe import Recipe
     from recollect.training.run import TrainingRun
     from recollect.training.trainer import Epoch, Step
 
 CHECKPOINT_SECONDS = 60  # at most, between two checkpoints that are written fast
 CHECKPOINT_TIMES = 10  # train for so many times as long as the last checkpoint took, if that is more
+AGREE_STEPS = 32  # after so many steps, several processes agree whether to stop or to write a checkpoint
 LEAKING_LENGTH = 1.5  # mean length of runs, in times, from which a random split is said to leak
 
 
@@ -52,6 +55,7 @@ def train(
     allow_empty: opt.AllowEmpty = False,
     seed: opt.Seed = 0,
     device: opt.Device = "cpu",
+    shard: Annotated[bool, typer.Option("--shard", help="torchrun: share out the rows of all entities.")] = False,
     tables: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Train in memory-mapped files here; by default if memory is short."),
@@ -66,35 +70,37 @@ def train(
     recollect train events.csv              learns all facts; writes events.memory
     recollect train events.csv --evaluate   withholds some and measures on them
     recollect train events.csv --resume     continues after Ctrl-C
+    torchrun --nproc-per-node 2 -m recollect train events.csv
     Next: recollect ask events.memory
     """
-    from recollect.io.atomic import locked
     from recollect.memory.learning.learn import Learning
     from recollect.memory.memory import Memory
 
     keep_freed_memory()
     out = default_out(data) if out is None else out
     check_place(out)
-    with locked(out, wait=0):
-        partial = check_out(out, resume, force)
+    with started_processes(out) as processes:
+        partial, resume, force = agree_on_start(processes, out, resume, force)
         chosen, of_model = choose_recipe(recipe, settings, epochs)
         evaluate = evaluate or split in ("random", "time")
         graph = opt.load_graph(data, columns, grain, dates, inclusive_end, allow_empty)
         graph = split_for_use(graph, split, evaluate, seed)
         options = {"model": model, "dim": dim, **of_model}
-        resume = resume and partial.exists()
         stored = stored_configs(partial) if resume else []
         learning = Learning(
-            graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, tables=tables, **options
-        )
+            graph, recipe=chosen, seed=seed, device=device, stored=stored, show=show_history, tables=tables,
+            processes=processes, shard=shard, **options,
+        )  # fmt: skip
         if learning.reason:
             print_line(f"chosen: {learning.reason}", err=True)
         map_tables_(learning, out)
         say_weights(graph, bool(learning.configs))
-        if force:
+        if force and processes.is_first:
             remove_checkpoints(partial)
         start = time.monotonic()
         train_runs(learning, partial, resume)
+        if not processes.is_first:
+            return
         memory = Memory.of(learning.result())
         with how_to_go_on(partial):
             memory.save(out, overwrite=force or resume)
@@ -164,7 +170,7 @@ def train_runs(learning: Learning, partial: Path, resume: bool) -> None:
         path = checkpoint_of(partial, number)
         if resume and path.exists():
             run.load_checkpoint_(path)
-        run_to_end(run, path)
+        run_to_end(run, path, learning.processes)
     if learning.note:
         print_line(f"found: {learning.note}", err=True)
 
@@ -233,22 +239,25 @@ def print_summary(about: dict[str, Any]) -> None:
     print_line(f"next: {shlex.join(['recollect', 'ask', about['out']])}")
 
 
-def run_to_end(run: TrainingRun, partial: Path) -> None:
+def run_to_end(run: TrainingRun, partial: Path, processes: Processes) -> None:
     """Train with a progress bar; write checkpoints at validations, every minute, when interrupted and at the end."""
     from recollect.training.trainer import Epoch
 
-    saved, pause = time.monotonic(), float(CHECKPOINT_SECONDS)
-    with stop_signals() as received:
-        for record in show_progress(run):
+    saved, pause, is_alone = time.monotonic(), float(CHECKPOINT_SECONDS), processes.count == 1
+    with stop_signals(patient=not is_alone) as received:
+        for number, record in enumerate(show_progress(run)):
             at_end = run.trainer.finished or run.trainer.epoch % run.recipe.validate_every == 0
             validated = isinstance(record, Epoch) and at_end
-            if received or validated or time.monotonic() - saved > pause:
+            stop = late = False
+            if is_alone or validated or number % AGREE_STEPS == 0:
+                stop, late = processes.any(bool(received), time.monotonic() - saved > pause)
+            if stop or validated or late:
                 start = time.monotonic()
                 with how_to_go_on(partial):
                     run.save_checkpoint(partial)
                 saved = time.monotonic()
                 pause = max(CHECKPOINT_SECONDS, CHECKPOINT_TIMES * (saved - start))
-            if received:
+            if stop:
                 print_line(f"stopped; kept at {partial}: the same command with --resume continues it", err=True)
                 raise typer.Exit(130)
 
@@ -265,13 +274,13 @@ def how_to_go_on(partial: Path) -> Iterator[None]:
 
 
 @contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """Yield a list to which SIGINT and SIGTERM are appended; the second one raises KeyboardInterrupt."""
+def stop_signals(*, patient: bool = False) -> Iterator[list[int]]:
+    """Yield a list to which SIGINT and SIGTERM are appended; unless `patient`, the second raises KeyboardInterrupt."""
     received: list[int] = []
 
     def handle(number: int, _frame: object) -> None:
         received.append(number)
-        if len(received) > 1:
+        if len(received) > 1 and not patient:
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

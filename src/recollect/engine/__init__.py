@@ -1,6 +1,6 @@
 """Compute scores and updates fast: contraction plans, operations with compiled kernels, row optimizers."""
 
-from recollect.engine.contraction import Contraction, Matrices, combinations, distinct_counts
+from recollect.engine.contraction import Combinations, Contraction, Matrices, combinations, distinct_counts
 from recollect.engine.mapped import MappedTables, Tables, Zeros
 from recollect.engine.ops import bilinear_scores, diagonal_scores, gather_dot, rank_counts
 from recollect.engine.parallel import one_thread, parallel_for
@@ -9,6 +9,7 @@ from recollect.engine.row_optim import OPTIMIZERS, RowOptimizer
 
 __all__ = [
     "OPTIMIZERS",
+    "Combinations",
     "Contraction",
     "MappedTables",
     "Matrices",

@@ -19,6 +19,7 @@ from recollect.models.time_knots import TimeKnots
 if TYPE_CHECKING:
     from recollect.models.tensor_model import TensorModel
 
+BLOCK_ELEMENTS = 2**22  # drawn at a time (16 MiB)
 STATIC = "static_"  # prefix of the parameters that only the added semantic equation has
 
 
@@ -114,3 +115,24 @@ def initial_parameter(
     matrix = weight.flatten(1) if weight.dim() > 1 else weight[None]
     nn.init.xavier_uniform_(matrix, generator=generator)
     return nn.Parameter(weight.to(device))
+
+
+def initial_rows(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    rows: Tensor,
+    generator: torch.Generator | None,
+    zeros: Zeros = torch.zeros,
+) -> Tensor:
+    """Return some rows, sorted, of what `initial_parameter` draws, (R, …): the whole table is never in memory."""
+    width = math.prod(shape[1:])
+    bound = math.sqrt(3) * math.sqrt(2 / (shape[0] + width))  # rounded as in torch.nn.init.xavier_uniform_
+    found = zeros((len(rows), width), dtype=dtype)
+    block = max(1, BLOCK_ELEMENTS // width)
+    for start in range(0, shape[0], block):
+        drawn = torch.empty(min(block, shape[0] - start), width, dtype=dtype).uniform_(
+            -bound, bound, generator=generator
+        )
+        first, last = torch.searchsorted(rows, torch.tensor([start, start + block])).tolist()
+        found[first:last] = drawn[rows[first:last] - start]
+    return found.view(len(rows), *shape[1:])

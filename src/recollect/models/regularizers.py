@@ -59,22 +59,27 @@ class TimeSmoothness:
         """
         if not self.weight or "time" not in grads:
             return
-        grad, table = grads["time"], self.model.time
+        grad = grads["time"]
         scale = 2 * self.weight / len(times) * self._shares(times)
-        rows = torch.arange(len(table)) if rows is None else rows
-        if table[0].numel() < ROWWISE_ELEMENTS:
+        rows = torch.arange(len(scale)) if rows is None else rows
+        if grad[:1].numel() < ROWWISE_ELEMENTS:
             for neighbour in self.neighbours:
                 near = neighbour[rows]
-                has = near >= 0
-                difference = table[rows[has]] - table[near[has]]
-                grad[has] += difference * scale[rows[has]].to(table).view(-1, *[1] * (table.dim() - 1))
+                has = (near >= 0) & (scale[rows] > 0)
+                difference = self._knots(rows[has]) - self._knots(near[has])
+                grad[has] += difference * scale[rows[has]].to(grad).view(-1, *[1] * (grad.dim() - 1))
             return
         for place, row in enumerate(rows.tolist()):
             alpha = float(scale[row])
             for neighbour in self.neighbours:
                 near_row = int(neighbour[row])
-                if near_row >= 0:
-                    grad[place].add_(table[row], alpha=alpha).sub_(table[near_row], alpha=alpha)
+                if near_row >= 0 and alpha:
+                    knot, near_knot = self._knots(row), self._knots(near_row)
+                    grad[place].add_(knot, alpha=alpha).sub_(near_knot, alpha=alpha)
+
+    def _knots(self, ids: Tensor | int) -> Tensor:
+        """Return the rows of some knots, or of one, without a copy."""
+        return self.model.time[ids]
 
     def interpolate_(self) -> None:
         """Set the rows of knots without facts to where the regularizer alone would move them."""

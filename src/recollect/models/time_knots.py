@@ -112,7 +112,19 @@ def interpolate_untouched_(table: Tensor, touched_times: Tensor, times: int, spa
     >>> table[:, 0].tolist()
     [1.0, 1.0, 2.0, 3.0, 4.0, 4.0]
     """
-    first = 0
+    idle, before, after, share = untouched_knots(touched_times, times, spacings)
+    for knot, low, high, weight in zip(idle, before, after, share.tolist(), strict=True):
+        table[knot] = torch.lerp(table[low], table[high], weight)  # rows may be large: one at a time
+
+
+def untouched_knots(
+    touched_times: Tensor, times: int, spacings: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the knots that no time of `touched_times` uses, the used ones before and after each, and its position.
+
+    The position is 0 at the knot before and 1 at the one after. At the ends of a level both are the nearest used one.
+    """
+    found, first = [], 0
     for spacing in spacings:
         level = TimeKnots.of(times, (spacing,))
         touched, knots = level.touched(touched_times), torch.arange(level.count)
@@ -120,10 +132,10 @@ def interpolate_untouched_(table: Tensor, touched_times: Tensor, times: int, spa
         place = torch.searchsorted(touched, idle)
         before, after = touched[(place - 1).clamp(min=0)], touched[place.clamp(max=len(touched) - 1)]
         share = ((idle - before).double() / (after - before).clamp(min=1)).clamp(0, 1)
-        rows = table[first : first + level.count]
-        for knot, low, high, weight in zip(idle, before, after, share.tolist(), strict=True):
-            rows[knot] = torch.lerp(rows[low], rows[high], weight)  # rows may be large: one at a time
+        found.append((first + idle, first + before, first + after, share))
         first += level.count
+    idle, before, after, share = (torch.cat(column) for column in zip(*found, strict=True))
+    return idle, before, after, share
 
 
 def parse_time_levels(text: str) -> tuple[int, ...]:

@@ -8,15 +8,15 @@ class here, entered in `OBJECTIVES`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recollect.engine import combinations
+from recollect.engine import Combinations, combinations
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex, draw_other
 from recollect.graph.facts import KINDS, ORDER, SLOT_NAMES, Facts, encode, is_sorted, stable_sort
@@ -29,6 +29,14 @@ MAX_TIME_ELEMENTS = 2**24  # of a larger table of times (64 MiB), only the times
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """Which elements of each distinct query are kept."""
+
+    kept: Tensor  # (Q, d) bool
+    query: Tensor  # (B,): the query of each fact
+
+
+@dataclass(frozen=True)
 class TrainingBatch:
     """Facts of one step with everything that was sampled for them; ids may be renumbered to a subset of rows."""
 
@@ -37,6 +45,17 @@ class TrainingBatch:
     negatives: Mapping[str, Tensor] = field(default_factory=dict)  # slot -> ids (B, K)
     entities: Tensor | None = None  # (R,): the sorted ids of the only entities that are candidates; None = all
     entity_counts: Tensor | None = None  # (R,): the number of entities that each of them counts as
+    dropout: Mapping[str, Dropout] = field(default_factory=dict)  # by slot
+
+    def share(self, chosen: Tensor) -> TrainingBatch:
+        """Return the batch of some of its first `count` facts (n,), with what was sampled for them."""
+        every = chosen if len(self.facts) == self.count else torch.cat([chosen, self.count + chosen])
+        negatives = {slot: ids.index_select(0, every) for slot, ids in self.negatives.items()}
+        dropout = {}
+        for slot, drawn in self.dropout.items():
+            places = every if len(drawn.query) == len(self.facts) else chosen
+            dropout[slot] = replace(drawn, query=drawn.query.index_select(0, places))
+        return replace(self, facts=self.facts[every], count=len(chosen), negatives=negatives, dropout=dropout)
 
 
 class Objective(ABC):
@@ -96,9 +115,7 @@ class Objective(ABC):
         """Return the facts with negatives or candidates drawn from the generator."""
 
     @abstractmethod
-    def loss(
-        self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
-    ) -> Tensor:
+    def loss(self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int] | None) -> Tensor:
         """Return the summed loss of a batch; `counts` are the distinct combinations of slots in a typical batch."""
 
 
@@ -123,9 +140,7 @@ class NegativeSampling(Objective):
             facts, negatives = _sort_by_matrix(model, facts, negatives)
         return TrainingBatch(facts, len(facts), negatives)
 
-    def loss(
-        self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
-    ) -> Tensor:
+    def loss(self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int] | None) -> Tensor:
         true, false = model.score_with_negatives(batch.facts, batch.negatives, counts)
         facts = batch.facts.to(model.device)
         return (self.fact_losses(true, false, facts) * _weights(facts, true.dtype)).sum()
@@ -231,35 +246,49 @@ class OneVsAll(Objective):
         return any(KINDS[slot] == kind for slot in self.predict)
 
     def sample(self, model: TensorModel, facts: Facts, known: FactIndex, generator: torch.Generator) -> TrainingBatch:
-        count = len(facts)
+        count, ids, counts = len(facts), None, None
         if model.config.reciprocal:
             facts = Facts.concat([facts, model.inverse(facts)])
-        if not self.samples_entities(model):
-            return TrainingBatch(facts, count)
-        in_batch = torch.cat([facts.s, facts.o])
-        ids, counts = sample_entities(len(model.entity), in_batch, self.candidates, generator)
-        return TrainingBatch(facts, count, entities=ids, entity_counts=counts)
+        if self.samples_entities(model):
+            in_batch = torch.cat([facts.s, facts.o])
+            ids, counts = sample_entities(len(model.entity), in_batch, self.candidates, generator)
+        batch = TrainingBatch(facts, count, entities=ids, entity_counts=counts)
+        if not self.dropout:
+            return batch
+        predicted = {slot: given for slot, given in self._predicted(model, batch) if not model.has_matrix_rows(slot)}
+        dropout = {slot: self._draw_dropout(model, given, slot, generator) for slot, given in predicted.items()}
+        return replace(batch, dropout=dropout)
 
-    def loss(
-        self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int], generator: torch.Generator
-    ) -> Tensor:
+    def _predicted(self, model: TensorModel, batch: TrainingBatch) -> Iterator[tuple[str, Facts]]:
+        """Yield (slot, facts) for each slot to predict; subjects of a reciprocal model are objects of inverse facts."""
         reciprocal = model.config.reciprocal
-        all_facts = batch.facts.to(model.device)
+        for slot in self.predict:
+            if not (reciprocal and slot == "s"):
+                yield slot, batch.facts if reciprocal and slot == "o" else batch.facts[: batch.count]
+
+    def _draw_dropout(self, model: TensorModel, facts: Facts, slot: str, generator: torch.Generator) -> Dropout:
+        """Return which elements of the distinct queries of a slot are kept."""
+        queries = _distinct_queries(model, facts, slot)
+        candidate = model.candidates(slot, torch.zeros(1, dtype=torch.int64))
+        assert candidate is not None
+        shape = len(queries.example), candidate.shape[1]
+        kept = torch.rand(shape, generator=generator, dtype=candidate.dtype) >= self.dropout
+        return Dropout(kept, queries.index)
+
+    def loss(self, model: TensorModel, batch: TrainingBatch, counts: Mapping[str, int] | None) -> Tensor:
+        on_device = replace(batch, facts=batch.facts.to(model.device))
         losses = []
-        for slot, weight in self.predict.items():
-            if reciprocal and slot == "s":
-                continue  # predicted as objects of the inverse facts
-            facts = all_facts if reciprocal and slot == "o" else all_facts[: batch.count]
+        for slot, facts in self._predicted(model, on_device):
             entity_counts = batch.entity_counts if KINDS[slot] == "entity" else None
-            losses.append(weight * self._slot_loss(model, facts, slot, entity_counts, generator))
+            loss = self._slot_loss(model, facts, slot, entity_counts, batch.dropout.get(slot))
+            losses.append(self.predict[slot] * loss)
         return torch.stack(losses).sum()
 
     def _slot_loss(
-        self, model: TensorModel, facts: Facts, slot: str, entity_counts: Tensor | None, generator: torch.Generator
+        self, model: TensorModel, facts: Facts, slot: str, entity_counts: Tensor | None, dropout: Dropout | None
     ) -> Tensor:
         """Return the summed cross entropy of each fact's id of a slot; facts with equal other slots share a query."""
-        ids = {other: facts.column(other) for other in model.equation.slots if other != slot}
-        shared = combinations(ids, "".join(other for other in ORDER if other in ids))
+        shared = _distinct_queries(model, facts, slot)
         distinct = facts[shared.example]
         answers, weights = facts.column(slot), _weights(facts, model.dtype)
         if model.has_matrix_rows(slot):
@@ -270,7 +299,7 @@ class OneVsAll(Objective):
         queries, candidates = contracted.query(slot), model.candidates(slot)
         assert candidates is not None
         loss = one_vs_all(
-            self._drop(queries, generator),
+            queries if dropout is None else self._drop(queries, dropout, shared.example),
             candidates,
             shared.index,
             answers,
@@ -284,12 +313,19 @@ class OneVsAll(Objective):
             loss = loss + self.penalty * ((query_weights * query_norms).sum() + (weights * answer_norms).sum())
         return loss
 
-    def _drop(self, queries: Tensor, generator: torch.Generator) -> Tensor:
-        """Return queries with a share of their elements set to 0, the others scaled up to keep the mean."""
-        if not self.dropout:
-            return queries
-        mask = torch.rand(queries.shape, generator=generator, dtype=queries.dtype) >= self.dropout
-        return queries * (mask.to(queries) / (1 - self.dropout))
+    def _drop(self, queries: Tensor, dropout: Dropout, example: Tensor) -> Tensor:
+        """Return queries with the dropped elements set to 0, the others scaled up to keep the mean.
+
+        `example` (Q,) is a fact of each query.
+        """
+        kept = dropout.kept.index_select(0, dropout.query[example.cpu()])
+        return queries * (kept.to(queries) / (1 - self.dropout))
+
+
+def _distinct_queries(model: TensorModel, facts: Facts, slot: str) -> Combinations:
+    """Return the distinct ids of the slots other than the predicted one."""
+    ids = {other: facts.column(other) for other in model.equation.slots if other != slot}
+    return combinations(ids, "".join(other for other in ORDER if other in ids))
 
 
 def sample_entities(count: int, in_batch: Tensor, sampled: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -37,25 +37,34 @@ class RowSelection:
 
     def select(self, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return the sorted rows of each lazy kind that the batch touches."""
-        rows = {}
-        for kind in self.kinds:
-            if kind == "entity" and batch.entities is not None:
-                rows[kind] = batch.entities
-            else:
-                rows[kind] = touched_rows(self.model, kind, batch.facts, batch.negatives)
-        return rows
+        return {kind: self.select_kind(kind, batch) for kind in self.kinds}
 
-    def restrict(self, rows: Mapping[str, Tensor], batch: TrainingBatch) -> tuple[TensorModel, TrainingBatch]:
-        """Return a model with new leaves, of the selected rows only, and the batch with ids renumbered to them."""
+    def select_kind(self, kind: str, batch: TrainingBatch) -> Tensor:
+        """Return the sorted rows of a kind that the batch touches."""
+        if kind == "entity" and batch.entities is not None:
+            return batch.entities
+        return touched_rows(self.model, kind, batch.facts, batch.negatives)
+
+    def gather(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return copies of the selected rows of each kind's tables, by the name of the table."""
+        tables = {}
+        for kind, selected in rows.items():
+            for name in self.model.table_names(kind):
+                tables[name] = getattr(self.model, name).detach().index_select(0, selected.to(self.model.device))
+        return tables
+
+    def restrict(
+        self, rows: Mapping[str, Tensor], batch: TrainingBatch, tables: Mapping[str, Tensor]
+    ) -> tuple[TensorModel, TrainingBatch]:
+        """Return a model with new leaves, of the selected rows only, and the batch with ids renumbered to them.
+
+        `tables` are the selected rows, as `gather` returns them.
+        """
         model, knots = self.model, None
         ids = dict(rows)
         if "time" in rows and model.knots is not None:
             ids["time"] = _times(batch.facts, batch.negatives)
             knots = model.knots.restrict(ids["time"], rows["time"])
-        tables = {}
-        for kind, selected in rows.items():
-            for name in model.table_names(kind):
-                tables[name] = getattr(model, name).detach().index_select(0, selected.to(model.device))
         return model.with_rows(tables, knots), _renumber(model, ids, batch)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from recollect.engine import MappedTables, Tables, max_query_elements
 from recollect.errors import UserError, check_process
@@ -64,12 +65,11 @@ class TrainingRun:
         check_process()
         chosen = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.graph, self.seed, self.recipe = graph, seed, chosen.for_model(config.model)
-        check_fits(config, graph.sizes, self.recipe, is_mapped=tables is not None)  # before any memory is allocated
         self.tables = Tables() if tables is None else MappedTables(tables)
+        self._check_fits(config)  # before any memory is allocated
         self.history: list[Epoch] = []
         generator = seeded(seed)
-        place = parse_device(device, config.torch_dtype)
-        self.model = build_model(config, graph.sizes, device=place, generator=generator, zeros=self.tables.zeros)
+        self.model = self._build_model(config, parse_device(device, config.torch_dtype), generator)
         if initial is not None:
             self.model.load_state_dict(initial.state_dict())
         train, valid = graph.split("train"), graph.splits.get("valid", Facts.of([])).true()
@@ -77,13 +77,25 @@ class TrainingRun:
             raise UserError(
                 "every training fact has weight 0, so there is nothing to learn; give some a weight above 0"
             )
-        validate = None
-        if len(valid):
-            validate = Validation(self.model, valid, Facts.concat([train, valid])).mrr  # never the test split
         with self.tables.in_order():
-            self.trainer = Trainer(
-                self.model, train, self.recipe, generator=generator, validate=validate, tables=self.tables
-            )
+            self.trainer = self._build_trainer(train, valid if len(valid) else None, generator)
+
+    def _check_fits(self, config: ModelConfig) -> None:
+        check_fits(config, self.graph.sizes, self.recipe, is_mapped=self.is_mapped)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Return whether tables are in memory-mapped files."""
+        return isinstance(self.tables, MappedTables)
+
+    def _build_model(self, config: ModelConfig, device: torch.device, generator: torch.Generator) -> TensorModel:
+        return build_model(config, self.graph.sizes, device=device, generator=generator, zeros=self.tables.zeros)
+
+    def _build_trainer(self, train: Facts, valid: Facts | None, generator: torch.Generator) -> Trainer:
+        validate = None
+        if valid is not None:
+            validate = Validation(self.model, valid, Facts.concat([train, valid])).mrr  # never the test split
+        return Trainer(self.model, train, self.recipe, generator=generator, validate=validate, tables=self.tables)
 
     def __iter__(self) -> Iterator[Step | Epoch]:
         for record in self.trainer:
@@ -93,14 +105,18 @@ class TrainingRun:
 
     def save_checkpoint(self, path: Path) -> None:
         """Write everything that the rest of the run depends on to one file, atomically."""
-        tensors, plain = self.trainer.state()
-        history = [asdict(record) for record in self.history]
+        tensors, training = self.trainer.state()
         with self.tables.in_order():
-            write_checkpoint(path, tensors, {"settings": self._settings(), "training": plain, "history": history})
+            write_checkpoint(path, tensors, self._description(training))
+
+    def _description(self, training: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a checkpoint says besides its tensors."""
+        history = [asdict(record) for record in self.history]
+        return {"settings": self._settings(), "training": dict(training), "history": history}
 
     def load_checkpoint_(self, path: Path) -> None:
         """Continue from a checkpoint of a run with the same settings; only the number of epochs may differ."""
-        tensors, plain = read_checkpoint(path)
+        tensors, plain = self._read_checkpoint(path)
         try:
             self._check_settings(path, plain["settings"])
             history = [Epoch(**record) for record in plain["history"]]
@@ -109,6 +125,9 @@ class TrainingRun:
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise UserError(f"{path}: not a checkpoint that this version can continue; start anew (--force)") from error
         self.history = history
+
+    def _read_checkpoint(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return read_checkpoint(path)
 
     def _check_settings(self, path: Path, stored: Mapping[str, Any]) -> None:
         """Raise UserError unless the stored settings are this run's; options that are new since have their default."""
@@ -160,13 +179,24 @@ def fits_only_mapped(config: ModelConfig, sizes: Mapping[str, int], recipe: Reci
     return _whole_bytes(config, sizes, recipe) <= left < training_bytes(config, sizes)
 
 
-def check_fits(config: ModelConfig, sizes: Mapping[str, int], recipe: Recipe, *, is_mapped: bool = False) -> None:
+def check_fits(
+    config: ModelConfig,
+    sizes: Mapping[str, int],
+    recipe: Recipe,
+    *,
+    is_mapped: bool = False,
+    held: int | None = None,
+    free: int | None = None,
+) -> None:
     """Raise UserError if the model and its batches do not fit in the free memory.
 
-    Of tables in memory-mapped files, only those that every batch changes whole must fit.
+    Of tables in memory-mapped files, only those that every batch changes whole must fit. `held` are the bytes of the
+    weights and their copies that this process holds, `free` those that it may use, if that is not all.
     """
-    batch, free = batch_bytes(config, sizes, recipe), free_memory()
-    weights = _whole_bytes(config, sizes, recipe) if is_mapped else training_bytes(config, sizes)
+    batch, free = batch_bytes(config, sizes, recipe), free_memory() if free is None else free
+    weights = training_bytes(config, sizes) if held is None else held
+    if is_mapped:
+        weights = _whole_bytes(config, sizes, recipe)
     if weights + batch <= free:
         return
     name, count = parse_model(config.model).__name__, parameter_count(config, sizes)

@@ -148,7 +148,7 @@ class Trainer:
         columns = {slot: model.normalize(typical).column(slot) for slot in model.slots}
         self.counts = distinct_counts(model.equation.terms, columns)
         self.rows = RowSelection(model, self.objective, typical)
-        self.parameters = _select_parameters(model, learn)
+        self.parameters = self._trained(learn)
         self.smoothness = TimeSmoothness(model, facts, self.recipe.filled("smoothness"))
         self.optimizer = RowOptimizer(
             self.recipe.optimizer,
@@ -165,6 +165,10 @@ class Trainer:
         self.batch = 0  # completed in the current epoch
         self.loss_sum = 0.0  # over the facts of the current epoch
         self.order_state = generator.get_state()  # of the generator before it drew the order of the current epoch
+
+    def _trained(self, learn: Collection[str] | None) -> dict[str, nn.Parameter]:
+        """Return the parameters to train by name."""
+        return _select_parameters(self.model, learn)
 
     @property
     def facts(self) -> Facts:
@@ -215,11 +219,7 @@ class Trainer:
         rows = self.rows.select(batch)
         self._prefetch(rows)
         loss, grads = self.loss_and_gradients(batch, rows)
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss became {loss} in epoch {self.epoch + 1}; "
-                f"lower the learning rate (now {self.recipe.learning_rate:g}) or raise l2"
-            )
+        self._check_finite(loss)
         self.smoothness.add_gradient_(grads, facts.t, rows.get("time"))
         rows_of = {name: rows[kind] for kind in rows for name in self.model.table_names(kind)}
         self.optimizer.step({name: (rows_of.get(name), grads[name]) for name in self.parameters})
@@ -233,10 +233,18 @@ class Trainer:
                     state = [value for value in self.optimizer.moments[name].values() if value.dim() > 1]
                     self.tables.prefetch([self.parameters[name], *state], selected)
 
+    def _check_finite(self, loss: float) -> None:
+        """Raise UserError if training diverged."""
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the loss became {loss} in epoch {self.epoch + 1}; "
+                f"lower the learning rate (now {self.recipe.learning_rate:g}) or raise l2"
+            )
+
     def loss_and_gradients(self, batch: TrainingBatch, rows: Mapping[str, Tensor]) -> tuple[float, dict[str, Tensor]]:
         """Return the mean loss of a batch and its gradients by parameter, of only `rows` for the kinds named there."""
-        part, renumbered = self.rows.restrict(rows, batch)
-        loss = self.objective.loss(part, renumbered, self.counts, self.generator) / batch.count
+        part, renumbered = self.rows.restrict(rows, batch, self.rows.gather(rows))
+        loss = self.objective.loss(part, renumbered, self.counts) / batch.count
         loss.backward()
         return loss.item(), {name: leaf.grad for name, leaf in part.named_parameters() if leaf.grad is not None}
 
@@ -254,18 +262,26 @@ class Trainer:
         if self.validate and due:
             with self.average.applied():
                 mrr = self.validate()
-                best = self.stopping.update_(mrr, self.epoch, self.model.state_dict())
+                best = self.stopping.update_(mrr, self.epoch, self.weights)
         return Epoch(self.epoch, loss, mrr, best)
 
     def finish_(self) -> None:
         """Load the weights of the best validation, else their average over epochs, else keep the last ones."""
-        best = self.stopping.weights
-        self.model.load_state_dict(best or self.average.mean, strict=bool(best))
+        self.load_weights_(self.stopping.weights or self.average.mean)
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights of the model, those that are not trained too, by name."""
+        return dict(self.model.state_dict())
+
+    def load_weights_(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace some of the `weights`."""
+        self.model.load_state_dict(weights, strict=False)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything that the next record depends on: tensors and plain values."""
         groups: dict[str, Mapping[str, Tensor]] = {
-            "model": self.model.state_dict(),
+            "model": self.weights,
             "best": self.stopping.weights,
             "mean": self.average.mean,
             "optimizer": self.optimizer.state(),
@@ -280,7 +296,10 @@ class Trainer:
         for name in ("epoch", "batch", "loss_sum", "best_mrr", "best_epoch", "stale"):
             if not isinstance(plain[name], int | float) and not (name == "best_mrr" and plain[name] is None):
                 raise TypeError(f"{name} is {plain[name]!r}")
-        self.model.load_state_dict(_group(tensors, "model"))
+        stored = _group(tensors, "model")
+        if stored.keys() != self.weights.keys():
+            raise KeyError(f"weights of {', '.join(stored)}")
+        self.load_weights_(stored)
         self.stopping.weights = self._copies(_group(tensors, "best"))
         self.average.mean = self._copies(_group(tensors, "mean"))
         self.optimizer.restore_(_group(tensors, "optimizer"))

@@ -2,7 +2,8 @@
 
 The store is changed exactly, and history reads it: kernels, weights of popularity and those of scores stay as fitted.
 Models get rows for new ids; rows of entities that lost facts are solved again; all other weights stay bit for bit. So
-the result depends on what was learned and on the facts that are stored now, and not on the steps between.
+the result depends on what was learned and on the facts that are stored now, and not on the steps between. Rows are
+solved when a question first needs them, so that to grow takes milliseconds.
 
 Calibration stays valid: it says how often answers *that are not stored* are true, given their score and the number of
 stored answers. It was fitted to held-out facts, which neither the store nor the models had: this is the position of any
@@ -64,15 +65,16 @@ def _grow_learned(learned: Learned, grown: GrownGraph) -> Learned:
     old = learned.scorer
     history = None if old.history is None else _grow_history(old.history, grown)
     cells = None if old.cells is None or history is None else old.cells.with_history(history)
-    models, trained = grow_models(old.models, learned.trained, learned.graph, grown)
+    grown_models = grow_models(old.trained, learned.models, learned.graph, grown)
     forecaster = learned.forecaster
     if forecaster is not None and history is not None:
         forecaster = forecaster.with_history(history)
-    times = None if trained is None else trained.times(grown.graph.sizes)
-    if old.trained_times is not None:  # until the models are trained again
+    times = None if grown_models is None else grown_models.times
+    if old.trained_times is not None:  # until their weights are fitted again
         times = old.trained_times[0] + grown.earlier, old.trained_times[1] + grown.earlier
-    scorer = MemoryScorer(models, history, old.weights, cells, times)
-    return replace(learned, scorer=scorer, graph=grown.graph, forecaster=forecaster, trained=trained)
+    solve = None if grown_models is None else grown_models.solved_models
+    scorer = MemoryScorer(old.trained, history, old.weights, cells, times, solve)
+    return replace(learned, scorer=scorer, graph=grown.graph, forecaster=forecaster, models=grown_models)
 
 
 def _grow_history(history: History, grown: GrownGraph) -> History:

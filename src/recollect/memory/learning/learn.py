@@ -26,12 +26,14 @@ from recollect.memory.answering.intervals import fit_predictor
 from recollect.memory.answering.scorer import MemoryScorer
 from recollect.memory.learning.fitting import Fold, HeldOut, calibration_of, fit_fold, fit_without_history
 from recollect.memory.learning.folds import has_validation, held_out_folds
-from recollect.memory.learning.model_growth import TrainedModels
+from recollect.memory.learning.model_growth import GrownModels
 from recollect.memory.learning.progress import ProgressBar
 from recollect.models.config import ModelConfig
 from recollect.models.tensor_model import TensorModel
 from recollect.training.auto import HISTORY, SEED_STEP, resolve_configs
 from recollect.training.callbacks import Callback
+from recollect.training.distributed.processes import ALONE, Processes
+from recollect.training.distributed.run import DistributedRun
 from recollect.training.recipe import Recipe, parse_recipe
 from recollect.training.run import TrainingRun, fits_only_mapped, parse_device
 
@@ -57,7 +59,7 @@ class Learned:
     about: Mapping[str, Any]
     forecaster: Forecaster | None = None  # of a memory with history
     intervals: IntervalPredictor | None = None  # of a graph of intervals
-    trained: TrainedModels | None = None  # of a memory that grew: its models before; not saved
+    models: GrownModels | None = None  # of a memory that grew since they were trained; not saved
 
 
 class Learning:
@@ -79,13 +81,19 @@ class Learning:
         stored: Sequence[ModelConfig] = (),
         show: ShowProgress = not_shown,
         tables: Path | None = None,
+        processes: Processes = ALONE,
+        shard: bool = False,
         **options: Any,
     ) -> None:
         """`options` and `stored` are those of `resolve_configs`; `show` shows the share of the history that is fitted.
 
         The model "auto" keeps its model only if it adds something to the history. `tables` is that of `TrainingRun`.
+        Several `processes` train together; with `shard`, none of them holds all rows of entities and predicates. The
+        first process has the result.
         """
-        self.tables = tables
+        if shard and processes.count == 1:
+            raise UserError("one process alone holds all rows; to shard them, start several with torchrun")
+        self.tables, self.processes, self.shard = tables, processes, shard
         self.graph, self.seed, self.device, self.show = graph, seed, parse_device(device), show
         self.recipe = recipe if isinstance(recipe, Recipe) else parse_recipe(recipe)
         self.is_auto = model.lower() == "auto"
@@ -108,18 +116,23 @@ class Learning:
         self.finished = yield from self._train(fold, self.recipes)
         models, reports = _results(self.finished)
         self._valid_mrr = [report["training"]["valid_mrr"] for report in reports]
-        self._choice = choose(
-            models, fold, history=self.with_history, seed=self.seed, show=self.show, is_fold=fold is not self.graph
-        )
-        if self.is_auto and self._choice.fold is not None and not self._choice.fold.is_gain:
-            self.note = _no_gain(models, self._choice.fold)
-        elif fold is not self.graph:
+        self.note = self.processes.by_first(lambda: self._choose(models, fold))
+        if not self.note and fold is not self.graph:
             recipes = [
                 replace(run.recipe, epochs=report["training"]["best_epoch"])
                 for run, report in zip(self.finished, reports, strict=True)
             ]
             self.finished, models = [], ()  # their tables are needed no more
             self.finished = yield from self._train(self.graph, recipes)
+
+    def _choose(self, models: tuple[TensorModel, ...], fold: EpisodicGraph) -> str:
+        """Fit weights and calibration; return why models are left out, or nothing if they are not."""
+        self._choice = choose(
+            models, fold, history=self.with_history, seed=self.seed, show=self.show, is_fold=fold is not self.graph
+        )
+        if self.is_auto and self._choice.fold is not None and not self._choice.fold.is_gain:
+            return _no_gain(models, self._choice.fold)
+        return ""
 
     def _fold(self) -> EpisodicGraph:
         """Return the graph whose valid split chooses epochs, weights and calibration."""
@@ -133,6 +146,7 @@ class Learning:
         for number, recipe in enumerate(recipes):
             run = self._run(graph, number, recipe)
             yield run
+            run.trainer.finish_()
             finished.append(run)
         return finished
 
@@ -140,11 +154,16 @@ class Learning:
         """Return the training run of one model, with a seed of its own."""
         seed = self.seed + SEED_STEP * number
         config = self.configs[number]
-        return TrainingRun(graph, config, recipe=recipe, seed=seed, device=self.device, tables=self.tables)
+        options: dict[str, Any] = {"recipe": recipe, "seed": seed, "device": self.device, "tables": self.tables}
+        if self.processes.count == 1:
+            return TrainingRun(graph, config, **options)
+        return DistributedRun(graph, config, processes=self.processes, shard=self.shard, **options)
 
     @property
     def fits_only_mapped(self) -> bool:
         """Whether some model can be trained only with its tables in memory-mapped files."""
+        if self.processes.count > 1:
+            return False  # several processes shard tables instead
         recipes = [self.recipe.for_model(config.model) for config in self.configs]
         return any(map(fits_only_mapped, self.configs, repeat(self.graph.sizes), recipes))
 

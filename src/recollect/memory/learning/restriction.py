@@ -30,4 +30,4 @@ def restrict(learned: Learned, predicates: int, reach: tuple[int, int]) -> Learn
         forecaster = forecaster and forecaster.with_history(history)
     times = old.trained_times and (old.trained_times[0] - first, old.trained_times[1] - first)
     scorer = MemoryScorer(models, history, old.weights, cells, times)
-    return replace(learned, scorer=scorer, graph=graph, forecaster=forecaster, trained=None)
+    return replace(learned, scorer=scorer, graph=graph, forecaster=forecaster, models=None)

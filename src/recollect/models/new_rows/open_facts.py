@@ -52,36 +52,37 @@ class OpenFacts:
         return [of_subjects, of_objects]
 
     def has_others(self, key: RowKey) -> bool:
-        """Return whether some fact of an id has another open id, or the same in both slots."""
+        """Return whether some fact of an id has another open entity or predicate, or the same in both slots."""
         facts = self.of(key)
         if key.kind == "entity" and bool((facts.s == facts.o).any()):
             return True
-        number = self.layout.time(key.number) if key.kind == "time" else key.number
         for slot in self.model.slots:
             kind, ids = KINDS[slot], facts.column(slot)
             is_other = self.is_open[kind][ids]
             if kind == key.kind:
-                is_other = is_other & (ids != number)
-            if bool(is_other.any()):
+                is_other = is_other & (ids != key.number)
+            if kind != "time" and bool(is_other.any()):
                 return True
         return False
+
+    def among_trained(self, facts: Facts) -> Facts:
+        """Return the facts of which no entity and no predicate is open."""
+        return facts[~self._having(facts, _without_times(self.is_open))]
 
     def affected(self, changed: Facts, keys: Iterable[RowKey]) -> tuple[set[RowKey], set[RowKey]]:
         """Return the keys whose rows of the first, and of the second pass may differ after a change of facts.
 
-        The first pass depends on the priors of the other ids in an id's facts, of which those of entities depend on
-        facts; the second on their rows of the first pass, and, for a time, on that of the time next to it.
+        A time depends on its facts among trained ids, and on the times between it and the trained ones. The first pass
+        of entities and predicates depends on times, and on the priors of the other entities in an id's facts, which
+        depend on their facts; the second pass depends on the first.
         """
         touched = self._in(changed)
+        trained = self.layout.earlier, self.layout.earlier + self.layout.trained["time"]
+        times = _onwards(self._in(self.among_trained(changed))["time"], *trained) & self.is_open["time"]
         nearest = {kind: mask if kind == "entity" else torch.zeros_like(mask) for kind, mask in touched.items()}
-        first = _union(touched, self._in(self.facts[self._having(self.facts, nearest)]))
-        second = _union(first, self._in(self.facts[self._having(self.facts, first)]))
-        times = first["time"]
-        adjacent = times.clone()
-        adjacent[1:] |= times[:-1]
-        adjacent[:-1] |= times[1:]
-        second["time"] = second["time"] | (adjacent & self.is_open["time"])
-        return self._keys(first, keys), self._keys(second, keys)
+        first = _union(touched, self._in(self.facts[self._having(self.facts, {**nearest, "time": times})]))
+        second = _union(first, self._in(self.facts[self._having(self.facts, _without_times(first))]))
+        return self._keys({**first, "time": times}, keys), self._keys({**second, "time": times}, keys)
 
     def _keys(self, masks: Masks, keys: Iterable[RowKey]) -> set[RowKey]:
         found = set()
@@ -108,3 +109,13 @@ class OpenFacts:
 
 def _union(a: Masks, b: Masks) -> Masks:
     return {kind: mask | b[kind] for kind, mask in a.items()}
+
+
+def _without_times(masks: Masks) -> Masks:
+    return {**masks, "time": torch.zeros_like(masks["time"])}
+
+
+def _onwards(times: Tensor, first: int, end: int) -> Tensor:
+    """Return times and those that are farther from the trained ones, [first, end), on the same side: (T,) bool."""
+    before, after = times[:first], times[end:]
+    return torch.cat([before.flip(0).cummax(0).values.flip(0), times[first:end], after.cummax(0).values])

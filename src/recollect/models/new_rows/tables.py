@@ -74,6 +74,8 @@ class Layout:
 def extended(trained: TensorModel, layout: Layout) -> TensorModel:
     """Return a model with rows for all ids of a layout; trained rows are copied, new ones hold zeros.
 
+    Tables of kinds that have no new ids are shared with `trained`; all others are new.
+
     New knots of coarse time levels are copies of the last knot, so that a new time continues from the last trained one.
     Without a level of spacing 1, or with earlier times, the result has a row for every time.
     """
@@ -135,21 +137,26 @@ def read_row(model: TensorModel, key: RowKey, layout: Layout) -> Tensor:
 
 
 @torch.no_grad()
-def with_solved_rows(model: TensorModel, rows: Mapping[RowKey, Tensor], layout: Layout) -> TensorModel:
-    """Return the model with these rows; tables without any of them are shared with `model`."""
-    tables: dict[str, Tensor] = {}
-    for kind in {key.kind for key in rows}:
-        tables |= {name: getattr(model, name).detach().clone() for name in model.table_names(kind)}
+def set_rows_(model: TensorModel, rows: Mapping[RowKey, Tensor], layout: Layout) -> None:
+    """Set these rows in the model's tables."""
     for key, row in rows.items():
         for name in model.table_names(key.kind):
-            table = tables[name]
+            table = getattr(model, name).detach()
             size = table[0].numel()
             value, row = row[:size].view(table.shape[1:]), row[size:]
             if key.kind == "time" and model.knots is not None:
                 _set_time_(table, model, layout.id(key), value)
             else:
                 table[layout.id(key)] = value
-    return _resized(model, tables, None, layout.sizes)
+
+
+def with_rows_of(model: TensorModel, rows: Mapping[RowKey, Tensor], layout: Layout) -> TensorModel:
+    """Return the model with these rows; tables without any of them are shared with `model`."""
+    kinds = {key.kind for key in rows}
+    tables = {name: getattr(model, name).detach().clone() for kind in kinds for name in model.table_names(kind)}
+    changed = _resized(model, tables, None, layout.sizes)
+    set_rows_(changed, rows, layout)
+    return changed
 
 
 def _set_time_(table: Tensor, model: TensorModel, time: int, value: Tensor) -> None:

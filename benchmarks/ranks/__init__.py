@@ -1,0 +1,1 @@
+"""Measure training by several processes: `python -m benchmarks ranks --help`."""

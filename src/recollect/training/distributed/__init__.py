@@ -1,0 +1,1 @@
+"""Training by several processes at once, started by torchrun. See README.md."""
