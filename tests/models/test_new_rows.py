@@ -239,7 +239,7 @@ def test_a_new_time_minimises_the_one_vs_all_loss_of_its_facts(name, form, optio
     old, own = some_facts(SIZES, 30), some_facts(SIZES, 12, seed=3).with_slot("t", 5)
     solver = RowSolver(model, old)
     grown = solver.solve(SIZES | {"time": 6}, Facts.concat([old, own])).model
-    row, prior, ridge = grown.time[5].detach().flatten(), model.time[4].detach().flatten(), solver.trained.ridge("time")
+    row, prior, ridge = grown.time[5].detach().flatten(), model.time[4].detach().flatten(), solver.trained.time_ridge
     best, g = loss_of_time(grown, own, row, prior, ridge), generator(5)
     assert loss_of_time(grown, own, prior, prior, ridge) > best
     for _ in range(20):

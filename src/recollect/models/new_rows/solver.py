@@ -167,7 +167,7 @@ class RowSolver:
             facts = current.among_trained(facts)
         if not len(facts):
             return prior
-        ridge = self.trained.ridge(key.kind)
+        ridge = self.trained.time_ridge if key.kind == "time" else self.trained.ridge(key.kind)
         if key.kind == "entity":
             problem = self.trained.problem(model, current, key, facts)
             return prior if problem is None else minimise(*problem, prior=prior, ridge=ridge, start=start)

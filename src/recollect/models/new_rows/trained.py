@@ -17,7 +17,7 @@ from recollect.models.new_rows.tables import Layout, RowKey
 from recollect.models.tensor_model import TensorModel
 
 RIDGE = 1 / 6  # in units of 1 / variance of a kind's rows: independent of the scale of the embeddings
-TIME_RIDGE = 0.03  # the same of times, which have many facts and a close prior; 0.01 and 0.1 are worse on ICEWS14
+TIME_RIDGE = 0.03  # the same of new times, which have many facts and a close prior; 0.01 and 0.1 are worse on ICEWS14
 FACTS = 256  # of one id, at most: more are represented by every n-th
 
 
@@ -60,7 +60,12 @@ class Trained:
 
     def ridge(self, kind: str) -> float:
         """Return the weight of ‖x − prior‖² for rows of a kind."""
-        return (TIME_RIDGE if kind == "time" else RIDGE) / self.variance(kind)
+        return RIDGE / self.variance(kind)
+
+    @cached_property
+    def time_ridge(self) -> float:
+        """The weight of ‖x − prior‖² for the row of a new time."""
+        return TIME_RIDGE / _variance(self.model.rows("t").detach().flatten(1))
 
     def deviation(self, kind: str) -> float:
         """Return the standard deviation of the elements of a kind's rows."""
@@ -98,15 +103,17 @@ class Trained:
         return TrainedEntities(self.model)
 
     def variance(self, kind: str) -> float:
-        """Return the mean square of the elements of a kind's rows around the mean row."""
+        """Return that of the rows of a kind's tables."""
         if kind not in self._variances:
-            rows = _joined(self.model, kind)
-            self._variances[kind] = max((rows - rows.mean(0)).square().mean().item(), 1e-12)
+            self._variances[kind] = _variance(_joined(self.model, kind))
         return self._variances[kind]
 
 
 def _joined(model: TensorModel, kind: str) -> Tensor:
     """Return the rows of all tables of a kind, one table after the other: (N, d)."""
-    if kind == "time":
-        return model.rows("t").detach().flatten(1)
     return torch.cat([getattr(model, name).detach().flatten(1) for name in model.table_names(kind)], dim=1)
+
+
+def _variance(rows: Tensor) -> float:
+    """Return the mean square of the elements of rows (N, d) around the mean row."""
+    return max((rows - rows.mean(0)).square().mean().item(), 1e-12)
