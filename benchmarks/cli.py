@@ -11,6 +11,7 @@ import torch
 import typer
 
 from benchmarks import accuracy as accuracy_race
+from benchmarks import capacity as capacities
 from benchmarks import compare as comparison
 from benchmarks import events as event_reading
 from benchmarks import leaders as leaders_table
@@ -163,17 +164,36 @@ def compare(
 @app.command()
 def events(
     rows: Annotated[int, typer.Option(min=1, help="Rows of GDELT's format to generate and read.")] = 20_000_000,
+    spark: Annotated[
+        str | None, typer.Option(metavar="MASTER", help="Compare with Spark at this master, instead of pandas.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure how many raw event rows per second are read, next to pandas. Needs RECOLLECT_DATA and 8 GB of disk.
 
-    Example: `RECOLLECT_DATA=data python -m benchmarks events --rows 1000000`
+    Example: `RECOLLECT_DATA=data python -m benchmarks events --rows 1000000`, and with `--spark 'local[2]'`
     """
+    if spark is not None:
+        print_rows(event_reading.measure_engines(rows, spark), as_json)
+        return
     report = event_reading.measure(rows)
     if as_json:
         _print_json(report)
     else:
         typer.echo(event_reading.format_report(report))
+
+
+@app.command()
+def capacity(
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the constants that `recollect plan` estimates times with.
+
+    Example: `python -m benchmarks capacity --quick`
+    """
+    rows = capacities.measure(quick=quick)
+    print_rows([{name: format_value(value) for name, value in row.items()} for row in rows], as_json)
 
 
 @app.command()

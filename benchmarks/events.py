@@ -15,15 +15,19 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from recollect import UserError
 
 PART_ROWS = 1_000_000  # rows per generated file
 FIRST_ID = 10**9
 ROUNDS = 5
+POLL_SECONDS = 0.2  # between two looks at the memory of a process
 SAMPLE = "gdelt-raw/20191024143000.export.CSV"
 PANDAS = (
     "pandas",  # the same facts: codes with leading zeros, rows of the right width, every event id once
@@ -136,6 +140,58 @@ def measure(rows: int) -> dict[str, Any]:
     return _report(runs, size)
 
 
+def measure_engines(rows: int, master: str) -> list[dict[str, Any]]:
+    """Generate rows and read them once with DuckDB and once with Spark, each in a process of its own.
+
+    The time includes the start of the engine; the memory is that of the process and its children, Java among them.
+    """
+    sample = Path(os.environ.get("RECOLLECT_DATA", ".")) / SAMPLE
+    if not sample.is_file():
+        raise UserError(f"{sample}: the real sample is not here; set RECOLLECT_DATA to a folder that holds it")
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        _write_parts(sample, Path(folder), rows)
+        os.sync()
+        for engine in ("duckdb", master):
+            results.append(_run_engine(engine, f"{folder}/*.export.CSV"))
+    if len({(result["fingerprint"], result["dropped"]) for result in results}) != 1:
+        raise UserError("the engines gave different graphs")
+    return results
+
+
+def _run_engine(engine: str, pattern: str) -> dict[str, Any]:
+    """Return rows per second and peak memory of one engine."""
+    command = [sys.executable, "-m", "benchmarks.events", f"engine:{engine}", pattern]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        family, peak = psutil.Process(process.pid), 0
+        while process.poll() is None:
+            with suppress(psutil.Error):
+                peak = max(peak, sum(each.memory_info().rss for each in [family, *family.children(recursive=True)]))
+            time.sleep(POLL_SECONDS)
+        assert process.stdout is not None
+        found: dict[str, Any] = json.loads(process.stdout.read())
+    return {"engine": engine, **found, "peak_mib": round(peak / 2**20)}
+
+
+def read_with_engine(engine: str, pattern: str) -> dict[str, Any]:
+    """Build the graph with DuckDB, or with Spark at a master; return seconds, rows per second and the accounting."""
+    from recollect import read_events
+
+    options = {"engine": "duckdb"} if engine == "duckdb" else {"engine": "spark", "master": engine}
+    start = time.perf_counter()
+    graph = read_events([pattern], **options)  # type: ignore[arg-type]
+    seconds, rows = time.perf_counter() - start, sum(graph.rows.values())
+    return {
+        "rows": rows,
+        "seconds": round(seconds, 1),
+        "rows_per_second": round(rows / seconds),
+        "facts": len(graph.facts),
+        "duplicates": graph.duplicates,
+        "dropped": ", ".join(f"{reason}: {count:,}" for reason, count in graph.dropped.items()),
+        "fingerprint": graph.fingerprint,
+    }
+
+
 def _write_parts(sample: Path, folder: Path, rows: int) -> list[Path]:
     """Write files of at most PART_ROWS rows in parallel; return their paths."""
     parts = [folder / f"{i:04d}.export.CSV" for i in range(-(-rows // PART_ROWS))]
@@ -193,6 +249,9 @@ def main() -> None:
     import resource
 
     contender, path = sys.argv[1:]
+    if contender.startswith("engine:"):
+        sys.stdout.write(json.dumps(read_with_engine(contender.removeprefix("engine:"), path)))
+        return
     result = read_ours(path) if contender == "ours" else read_pandas(path, contender)
     result["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sys.stdout.write(json.dumps(result))

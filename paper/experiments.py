@@ -71,7 +71,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "continual": Experiment("Snapshots of a growing graph", 40, continual.run, continual_page.page),
     "forgetting": Experiment("Forgotten facts", 6, forgetting.run, forgetting.page),
     "intervals": Experiment("When facts held, as intervals", 2, intervals.run, intervals.page),
-    "stream": Experiment("Learning day by day", 20, stream.run, stream_page.page),
+    "stream": Experiment("Learning day by day", 30, stream.run, stream_page.page),
 }
 
 

@@ -288,6 +288,7 @@ def json_commands(folder: Path, fixtures: Path) -> dict[str, list[object]]:
         "evaluate": [memory],
         "search": [table, *small, "--set", "validate_every=1", "--budget", 0.08, "--out", out / "search"],
         "baseline": [table],
+        "plan": ["--entities", 5000, "--times", 30, "--facts", 90_000, "--memory", 16],
         "recall": [memory, *asked],
         "know": [memory],
         "when": [memory, *asked[:4], "--object", "Kriolstan"],

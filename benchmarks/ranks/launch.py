@@ -59,7 +59,8 @@ def _run_all(
         if isolated:
             own["GLOO_SOCKET_IFNAME"] = "eth0"
         worker = [sys.executable, "-m", "benchmarks.ranks.worker", *words]
-        command = [*prefix, "sh", "-c", f'{group} exec "$@"', "sh", *worker]
+        # into the memory group first: a network namespace has a /sys without control groups
+        command = ["sh", "-c", f'{group} exec "$@"', "sh", *prefix, *worker]
         started.append(subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     for process in started:
         out, error = process.communicate()

@@ -84,7 +84,7 @@ def test_train_has_at_most_twenty_options():
 def test_search_takes_the_data_and_model_options_of_train():
     commands = leaf_commands()
     options = {name: {p.name: p.help for p in commands[name].params} for name in ("train", "search")}
-    shared = options["train"].keys() - {"out", "device", "resume", "force", "evaluate"}
+    shared = options["train"].keys() - {"out", "device", "resume", "force", "evaluate", "tables", "shard"}
     assert {name: options["search"].get(name) for name in shared} == {name: options["train"][name] for name in shared}
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import recollect
-from recollect.cli import ask, changes, listing, measure, prompt, serve, sharing, show, train
+from recollect.cli import ask, changes, listing, measure, plan, prompt, serve, sharing, show, train
 from recollect.cli.data import app as data_app
 from recollect.cli.rendering import console, plain, print_line
 from recollect.cli.threads import sleep_while_waiting, use_threads
@@ -43,6 +43,7 @@ for command in (
     serve.mcp,
     sharing.card,
     train.search,
+    plan.plan,
     listing.models,
 ):
     app.command()(command)

@@ -316,6 +316,9 @@ def search(
         Path | None,
         typer.Option(help="Folder of the study, new or old: NAME.search."),
     ] = None,
+    storage: Annotated[
+        str | None, typer.Option(metavar="URL", help="Study that several workers share; see docs/scale.md.")
+    ] = None,
     model: opt.Model = "auto",
     dim: opt.Dim = None,
     recipe: opt.RecipeName = "modern",
@@ -350,7 +353,7 @@ def search(
     graph = opt.load_graph(data, columns, grain, dates, inclusive_end, allow_empty)
     graph = opt.split_graph(graph, split, seed)
     config = choose_config(graph, chosen, {"model": model, "dim": dim, **of_model})
-    study = Search(graph, config, chosen, out, seed)
+    study = Search(graph, config, chosen, out, seed, storage)
     with share_progress("") as progress:
         found = study.run(budget, progress.describe)
     if as_json:

@@ -62,10 +62,12 @@ def _score_entities(model: TensorModel, facts: Facts, slot: str) -> Tensor:
     """Return θ of each fact with each entity in a slot: (B, N); candidates exist only in blocks."""
     found = queries(model, facts, slot)
     scores = found.new_empty(len(facts), len(model.table(slot)))
-    for ids in torch.arange(scores.shape[1]).split(max(1, ENTITY_ELEMENTS // (4 * model.row_size(slot)))):
-        candidates = model.candidates(slot, ids)
+    rows = max(1, ENTITY_ELEMENTS // (4 * model.row_size(slot)))
+    for start in range(0, scores.shape[1], rows):
+        block = slice(start, start + rows)
+        candidates = model.candidates(slot, block)
         assert candidates is not None
-        torch.mm(found, candidates.T, out=scores[:, int(ids[0]) : int(ids[-1]) + 1])
+        torch.mm(found, candidates.T, out=scores[:, block])
     return scores
 
 

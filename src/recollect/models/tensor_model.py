@@ -106,9 +106,11 @@ class TensorModel(nn.Module):
         parameters = dict(self.named_parameters())
         return [name for name in (kind, STATIC + kind) if name in parameters]
 
-    def rows(self, slot: str, prefix: str = "", ids: Tensor | None = None) -> Tensor:
-        """Return the table rows of some ids of a slot, by default of all candidates: (N, shape)."""
+    def rows(self, slot: str, prefix: str = "", ids: Tensor | slice | None = None) -> Tensor:
+        """Return the table rows of some ids of a slot, by default of all candidates: (N, shape); of times, no slice."""
         table = self.table(slot, prefix)
+        if isinstance(ids, slice):
+            return table[ids]
         if slot == "t" and self.knots is not None:
             return self.knots.rows(table, torch.arange(self.knots.times) if ids is None else ids)
         if ids is not None:
@@ -170,7 +172,7 @@ class TensorModel(nn.Module):
     score_with_negatives = scoring.score_with_negatives
     queries = scoring.queries
 
-    def candidates(self, slot: str, ids: Tensor | None = None) -> Tensor | None:
+    def candidates(self, slot: str, ids: Tensor | slice | None = None) -> Tensor | None:
         """Return the candidates of a slot as real rows (N, d); None if their factors are matrices or larger."""
         if slot not in self.slots or self.has_matrix_rows(slot):
             return None

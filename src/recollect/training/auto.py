@@ -80,11 +80,15 @@ def _why_history(graph: EpisodicGraph, options: Mapping[str, Any]) -> str:
         return ""
     if has_runs(graph):
         return f"{HISTORY}: {_in_words(graph)}, which it reads as they are"
-    facts = graph.counts["train"]
+    return why_history_alone(graph.counts["train"], len(graph.times))
+
+
+def why_history_alone(facts: int, times: int) -> str:
+    """Return why history alone is chosen for so many facts at so many times; "" if a model is tried too."""
     if facts < MIN_MODEL_FACTS:
         return f"{HISTORY}: {facts:,} facts are few; from {MIN_MODEL_FACTS:,} on, a model is tried too"
-    if facts < SPARSE_FACTS_PER_TIME * len(graph.times):
-        return f"{HISTORY}: {facts:,} facts at {len(graph.times):,} times, most of which a model could not learn"
+    if facts < SPARSE_FACTS_PER_TIME * times:
+        return f"{HISTORY}: {facts:,} facts at {times:,} times, most of which a model could not learn"
     return ""
 
 
@@ -99,9 +103,16 @@ def _left_open(options: Mapping[str, Any]) -> list[str]:
     return [name for name, value in options.items() if value in (None, "auto") and not (name in DIMS and dims_given)]
 
 
-def resolve_config(
-    graph: EpisodicGraph,
+def resolve_config(graph: EpisodicGraph, recipe: Recipe, **options: Any) -> tuple[ModelConfig, str]:
+    """Return the config to train a graph, and one sentence, as `config_for_sizes` chooses them for the free memory."""
+    return config_for_sizes(graph.sizes, graph.counts["train"], recipe, free_memory(), **options)
+
+
+def config_for_sizes(
+    sizes: Mapping[str, int],
+    facts: int,
     recipe: Recipe,
+    free: int,
     *,
     model: str = "auto",
     dim: int | None = None,
@@ -115,12 +126,13 @@ def resolve_config(
 ) -> tuple[ModelConfig, str]:
     """Return the config to train, and one sentence that says what was chosen and why; "" if nothing was left open.
 
-    The model "auto" is ConT with a static part, in the largest dims that suit the number of facts and fit in a quarter
-    of the free memory; where even the smallest do not fit, or times have too few facts, it is ComplEx with a static
-    part. `dim=None` is chosen alike for a named model. `reciprocal` and `time_levels` follow the recipe's objective.
+    `sizes` counts entities, predicates and times, `facts` those of training, `free` the bytes of memory. The model
+    "auto" is ConT with a static part, in the largest dims that suit the number of facts and fit in a quarter of the
+    free memory; where even the smallest do not fit, or times have too few facts, it is ComplEx with a static part.
+    `dim=None` is chosen alike for a named model. `reciprocal` and `time_levels` follow the recipe's objective.
     """
     auto = model.lower() == "auto"
-    name = _choose_model(graph, form) if auto else model
+    name = _choose_model(sizes, facts, form) if auto else model
     objective = recipe.for_model(name).objective()
     if static is None:
         static = auto and form == "episodic"
@@ -142,29 +154,30 @@ def resolve_config(
     if dim is not None:
         if auto and predicate_dim is None and name == "cont":
             config = replace(config, predicate_dim=min(dim, TENSOR_DIMS[0][2]))
-        return config, _reason(graph, config) if auto else ""
-    config = _with_largest_dims(graph, config)
-    if auto and name == "cont" and not _fits(graph, config):
-        config = _with_largest_dims(graph, replace(config, model="complex", predicate_dim=predicate_dim))
-    return config, _reason(graph, config)
+        return config, _reason(sizes, facts, config, free) if auto else ""
+    allowed = MEMORY_SHARE * free
+    config = _with_largest_dims(sizes, facts, config, allowed)
+    if auto and name == "cont" and training_bytes(config, sizes) > allowed:
+        config = replace(config, model="complex", predicate_dim=predicate_dim)
+        config = _with_largest_dims(sizes, facts, config, allowed)
+    return config, _reason(sizes, facts, config, free)
 
 
-def _choose_model(graph: EpisodicGraph, form: str) -> str:
+def _choose_model(sizes: Mapping[str, int], facts: int, form: str) -> str:
     """Return cont, or complex where times have too few facts to learn a core tensor each."""
-    facts_per_time = graph.counts["train"] / max(1, graph.sizes["time"])
+    facts_per_time = facts / max(1, sizes["time"])
     return "cont" if form == "semantic" or facts_per_time >= MIN_FACTS_PER_TIME else "complex"
 
 
-def _with_largest_dims(graph: EpisodicGraph, config: ModelConfig) -> ModelConfig:
+def _with_largest_dims(sizes: Mapping[str, int], facts: int, config: ModelConfig, allowed: float) -> ModelConfig:
     """Return the config with the largest dims that suit the number of facts and fit; the smallest if none fits."""
-    facts = graph.counts["train"]
     equation = equations_of(parse_model(config.model), config)[""]
     choose_predicate_dim = config.predicate_dim is None and _has_predicate_axis(equation)
     for min_facts, dim, predicate_dim in DIAGONAL_DIMS if equation.is_diagonal else TENSOR_DIMS:
         config = replace(config, dim=dim)
         if choose_predicate_dim:
             config = replace(config, predicate_dim=predicate_dim)
-        if facts >= min_facts and _fits(graph, config):
+        if facts >= min_facts and training_bytes(config, sizes) <= allowed:
             break
     return config
 
@@ -175,20 +188,16 @@ def _has_predicate_axis(equation: Equation) -> bool:
     return len(axes) == 1 and axes not in equation.axes("s") + equation.axes("o")
 
 
-def _fits(graph: EpisodicGraph, config: ModelConfig) -> bool:
-    return training_bytes(config, graph.sizes) <= MEMORY_SHARE * free_memory()
-
-
-def _reason(graph: EpisodicGraph, config: ModelConfig) -> str:
+def _reason(sizes: Mapping[str, int], facts: int, config: ModelConfig, free: int) -> str:
     """Return one sentence: the model, its size, and the numbers that it was chosen by."""
-    sizes, dims = graph.sizes, config.dims
+    dims = config.dims
     words = [parse_model(config.model).__name__, f"dim {config.dim}"]
     words += [f"{kind} dim {dims[kind]}" for kind in ("predicate", "time") if dims[kind] != config.dim]
     if config.static:
         words.append("static")
-    needed, allowed = training_bytes(config, sizes), MEMORY_SHARE * free_memory()
+    needed, allowed = training_bytes(config, sizes), MEMORY_SHARE * free
     return (
-        f"{', '.join(words)}: {graph.counts['train']:,} training facts at {sizes['time']:,} times, "
+        f"{', '.join(words)}: {facts:,} training facts at {sizes['time']:,} times, "
         f"{parameter_count(config, sizes):,} parameters, {needed / 2**30:.2g} GB to train, "
         f"{MEMORY_SHARE:.0%} of the free memory being {allowed / 2**30:.2g} GB"
     )

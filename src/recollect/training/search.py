@@ -1,7 +1,8 @@
-"""Search recipe settings on the validation split: many short runs, the promising ones longer, in one study file.
+"""Search recipe settings on the validation split: many short runs, the promising ones longer, in one study.
 
 Optuna proposes settings around a recipe (`recollect[search]`) and prunes a run that is behind the others at the same
-epoch. The graph that is searched on has no test split, so nothing here can read it.
+epoch. The graph that is searched on has no test split, so nothing here can read it. The study is in a file, or in any
+storage of Optuna that several processes share; a trial whose process died is tried again by another one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ from typing import Any
 
 from recollect.errors import UserError, import_extra
 from recollect.graph.facts import EpisodicGraph
-from recollect.io.atomic import explained_errors, write_text
+from recollect.io.atomic import explained_errors, locked, write_text
 from recollect.io.plots import bars
 from recollect.models.config import ModelConfig
 from recollect.models.parameters import equations_of
@@ -36,6 +38,9 @@ SPACE: dict[str, tuple[float, float, bool]] = {
     "label_smoothing": (0.0, 0.3, False),
     "time_rate": (0.02, 2.0, True),
 }
+HEARTBEAT_SECONDS = 10  # between two signs of life of a trial
+GRACE_SECONDS = 60  # without a sign of life, after which a trial is given to another worker
+LOCK_SECONDS = 60  # that a worker waits for another one to write the same SQLite file
 MIN_IMPORTANCE_VALUES = 4  # distinct results below which importances are not estimated
 
 Progress = Callable[[str, float], None]  # (what is being done, share of the time that has passed)
@@ -43,13 +48,18 @@ Progress = Callable[[str, float], None]  # (what is being done, share of the tim
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the settings of a recipe; another one in the same folder continues its study."""
+    """A search for the settings of a recipe; another one in the same folder continues its study.
+
+    With `storage`, workers on any machine share a study: a database as SQLAlchemy writes it (postgresql://…), a Redis
+    server (redis://…), or the path of a journal file of Optuna.
+    """
 
     graph: EpisodicGraph
     config: ModelConfig
     recipe: Recipe
     folder: Path
     seed: int = 0
+    storage: str | None = None
 
     def __post_init__(self) -> None:
         if not len(self.graph.splits.get("valid", ())):
@@ -87,13 +97,16 @@ class Search:
         """Raise UserError if the study cannot be written."""
         from sqlalchemy.exc import SQLAlchemyError
 
-        advice = "free some space; finished runs are kept: the same command continues the search"
+        place, advice = str(self.folder), "free some space"
+        if self.storage is not None:
+            place, advice = "the storage of the study", "see that it can be reached"
+        advice += "; finished runs are kept: the same command continues the search"
         try:
             with explained_errors(self.folder, advice):
                 yield
         except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
             reason = str(error.__cause__ or error).partition("\n")[0]
-            raise UserError(f"{self.folder}: cannot be written ({reason}); {advice}") from error
+            raise UserError(f"{place}: cannot be written ({reason}); {advice}") from error
 
     def _training_run(self, recipe: Recipe) -> TrainingRun:
         return TrainingRun(self.graph, self.config, recipe=recipe, seed=self.seed)
@@ -101,21 +114,27 @@ class Search:
     def _open_study(self, optuna: Any) -> Any:
         """Return the study in the folder, created if there is none; refuse one of other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        study = optuna.create_study(
-            storage=f"sqlite:///{self.folder / STUDY}",
-            study_name="recollect",
-            direction="maximize",
-            load_if_exists=True,
-            pruner=optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
+        with locked(self.folder / STUDY):  # one worker at a time creates the tables of a new study
+            study = optuna.create_study(
+                storage=open_storage(optuna, self.storage or f"sqlite:///{self.folder / STUDY}"),
+                study_name="recollect",
+                direction="maximize",
+                load_if_exists=True,
+                pruner=optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
+            )
+            settings = self._settings()
+            if study.user_attrs.get("about", settings) != settings:
+                place = self.folder if self.storage is None else "the storage"
+                raise UserError(f"{place} holds a search for other data, model, dims or recipe; choose another one")
+            study.set_user_attr("about", settings)
+            trials = study.get_trials(deepcopy=False)
+            if all(trial.state == optuna.trial.TrialState.FAIL for trial in trials):
+                study.enqueue_trial({name: getattr(self.recipe, name) for name in self.space()})
+        # with the same seed, the settings of earlier trials, or of other workers, would be proposed again
+        seed = self.seed + len(trials) if self.storage is None else None
+        study.sampler = optuna.samplers.TPESampler(
+            seed=seed, n_startup_trials=8, constant_liar=self.storage is not None
         )
-        settings = self._settings()
-        if study.user_attrs.get("about", settings) != settings:
-            raise UserError(f"{self.folder} holds a search for other data, model, dims or recipe; choose another --out")
-        study.set_user_attr("about", settings)
-        earlier = len(study.get_trials(deepcopy=False))  # with the same seed, their settings would be proposed again
-        study.sampler = optuna.samplers.TPESampler(seed=self.seed + earlier, n_startup_trials=8)
-        if not finished_trials(study):
-            study.enqueue_trial({name: getattr(self.recipe, name) for name in self.space()})
         return study
 
     def space(self) -> dict[str, tuple[float, float, bool]]:
@@ -184,6 +203,27 @@ class Search:
         if found["importance"]:
             bars(found["importance"], "What settings matter to validation MRR", "importance", self.folder / FIGURE)
         return found
+
+
+def open_storage(optuna: Any, address: str) -> Any:
+    """Return the Optuna storage of an address; databases notice trials whose worker died, and offer them again."""
+    try:
+        if address.startswith("redis"):
+            return optuna.storages.JournalStorage(optuna.storages.journal.JournalRedisBackend(address))
+        if "://" not in address:
+            return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(address))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are called that
+            return optuna.storages.RDBStorage(
+                address,
+                engine_kwargs={"connect_args": {"timeout": LOCK_SECONDS}} if address.startswith("sqlite") else None,
+                heartbeat_interval=HEARTBEAT_SECONDS,
+                grace_period=GRACE_SECONDS,
+                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+            )
+    except ImportError as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise UserError(f"the storage needs a package that is not here ({reason}); install it with pip") from error
 
 
 @contextmanager

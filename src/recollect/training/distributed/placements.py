@@ -110,6 +110,7 @@ class RowSharded(Placement):
     def __init__(self, kind: str, selection: RowSelection, processes: Processes) -> None:
         self.kind, self.selection, self.processes = kind, selection, processes
         self.wanted: list[Tensor] = []  # rows of the table of this process that each process needs for this batch
+        self.touched = torch.arange(0)  # all of these, sorted
         self.order = torch.arange(0)  # the selected rows by owner
         self.counts: list[int] = []  # selected rows of each owner
 
@@ -127,6 +128,7 @@ class RowSharded(Placement):
         needs = [self.selection.select_kind(self.kind, share) for share in batch.shares]
         rank, count = self.processes.rank, self.processes.count
         self.wanted = [self.local(rows[rows % count == rank]) for rows in needs]
+        self.touched = torch.cat(self.wanted).unique()
         owners = needs[rank] % count
         self.order = owners.argsort(stable=True)
         self.counts = owners.bincount(minlength=count).tolist()
@@ -145,11 +147,10 @@ class RowSharded(Placement):
     def update(self, rows: Tensor | None, grad: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
         parts = grad[self.order].split(self.counts)
         received = self.processes.exchange(parts, [len(wanted) for wanted in self.wanted], f"{self.kind} gradients")
-        touched = torch.cat(self.wanted).unique()
-        summed = grad.new_zeros(len(touched), *grad.shape[1:])
+        summed = grad.new_zeros(len(self.touched), *grad.shape[1:])
         for wanted, part in zip(self.wanted, received, strict=True):  # in the order of ranks: always the same sum
-            summed[torch.searchsorted(touched, wanted)] += part
-        return touched, summed
+            summed[torch.searchsorted(self.touched, wanted)] += part
+        return self.touched, summed
 
 
 class TimeSharded(Placement):

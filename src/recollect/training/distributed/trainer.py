@@ -139,6 +139,8 @@ class DistributedTrainer(Trainer):
         """Return the rows that this process's share needs, a model of these rows, and the share renumbered to them."""
         selected = {kind: placement.select(batch) for kind, placement in self.placements.items()}
         rows = {kind: chosen for kind, chosen in selected.items() if chosen is not None}
+        sharded = {kind: each for kind, each in self.placements.items() if isinstance(each, RowSharded)}
+        self._prefetch({kind: placement.touched for kind, placement in sharded.items()})
         gathered = {}
         for kind, chosen in rows.items():
             for name in self.model.table_names(kind):
