@@ -76,13 +76,14 @@ class Search:
             raise UserError(f"a budget is a number of minutes above 0; got {minutes}")
         optuna = find_optuna()
         self._training_run(self.recipe)  # raise at once what cannot be built
-        seconds, start = 60 * minutes, time.monotonic()
-
-        def train(trial: Any) -> float:
-            return self._run_trial(trial, lambda: (time.monotonic() - start) / seconds, progress)
-
+        seconds = 60 * minutes
         with _errors_only(optuna), self._explained_errors(optuna):
             study = self._open_study(optuna)
+            start = time.monotonic()  # the study is open: all of the time is for runs
+
+            def train(trial: Any) -> float:
+                return self._run_trial(trial, lambda: (time.monotonic() - start) / seconds, progress)
+
             try:
                 # a UserError fails only its trial: it diverged, or the time was over before a validation
                 study.optimize(train, n_trials=runs, timeout=seconds, catch=UserError)
