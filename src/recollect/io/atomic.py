@@ -64,18 +64,21 @@ def locked(path: Path, *, wait: float = LOCK_SECONDS) -> Iterator[None]:
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write; on exit it replaces the file `path`, or is removed if there was an error.
 
-    Missing parent folders are created. If `path` is a symbolic link, its target is replaced.
+    Missing parent folders are created. If `path` is a symbolic link, its target is replaced. The temporary path is in a
+    folder of its own, so that what a library leaves next to it when it is killed is removed with it.
     """
     path = path.resolve()
     with locked(path):
-        temporary = _temporary_sibling(path)
+        folder = _temporary_sibling(path)
+        folder.mkdir()
+        temporary = folder / path.name
         try:
             yield temporary
             _flush_file(temporary)
             os.replace(temporary, path)
             flush_folder(path.parent)
         finally:
-            temporary.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
