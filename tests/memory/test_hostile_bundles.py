@@ -204,8 +204,13 @@ def test_a_pipe_does_not_block(saved):
 
 
 def test_a_file_larger_than_the_free_memory_is_refused(saved):
-    os.truncate(saved / WEIGHTS, 1 << 42)  # takes no space on disk
+    os.truncate(saved / FACTS, 1 << 42)  # takes no space on disk
     refused(saved, "bytes of memory are free")
+
+
+def test_a_file_of_tensors_that_is_longer_than_its_tensors_is_refused_at_once(saved):
+    os.truncate(saved / WEIGHTS, 1 << 42)  # to be mapped, not read
+    refused(saved, "the memory cannot be read")
 
 
 def test_weights_of_zero_elements_do_not_hide_a_huge_dim(saved):

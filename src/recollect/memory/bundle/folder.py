@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -187,6 +187,7 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes], dict[st
             sizes = {name: os.fstat(file.fileno()).st_size for name, file in opened.items()}
             mapped = [name for name, size in sizes.items() if name.endswith(TENSORS) and size > MAPPED_BYTES]
             _check_free_memory(folder, sum(size for name, size in sizes.items() if name not in mapped))
+            _check_lengths(folder, mapped)
             contents = {name: file.read() for name, file in opened.items() if name not in mapped}
             with ThreadPoolExecutor() as pool:  # SHA-256 of large files releases the interpreter's lock
                 digests = dict(zip(mapped, pool.map(digest_of_file, [folder / name for name in mapped]), strict=True))
@@ -219,6 +220,13 @@ def _check_free_memory(folder: Path, size: int) -> None:
     free = free_memory()
     if size > free:
         raise UserError(f"{folder}: {size:,} bytes, and {free:,} bytes of memory are free; use a larger machine")
+
+
+def _check_lengths(folder: Path, names: Sequence[str]) -> None:
+    """Raise UserError for a file of tensors whose length is not that of its tensors, before its digest is computed."""
+    for name in names:
+        with malformed_refused(folder), safetensors.safe_open(folder / name, framework="pt"):
+            pass
 
 
 def _check_folder(folder: Path) -> None:

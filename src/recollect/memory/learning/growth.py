@@ -10,7 +10,7 @@ stored answers. It was fitted to held-out facts, which neither the store nor the
 fact that a grown memory was not given. What is remembered leaves the predicted answers and is stored, with probability
 1; what is forgotten comes back among them. The scores of all others come from the same kernels and tables, over a store
 that is larger by a fact: more facts of a triple are evidence that the fit has seen with other triples. It drifts as the
-kind of facts drifts, and with models more: the rows of new times know less than trained ones, and probabilities of likely
+kind of facts drifts, and with models more: rows of new times know less than trained ones, and probabilities of likely
 entities there were off by 0.03 instead of 0.01 on ICEWS14. A consolidation fits it anew.
 """
 
