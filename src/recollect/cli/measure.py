@@ -14,7 +14,6 @@ from recollect.errors import UserError
 
 HITS = ("hits@1", "hits@3", "hits@10")
 SINGLE_STEP = "single step"  # as `evaluation.metrics` names the protocol; that module would import PyTorch
-FEWEST = 10  # candidates of a tenth whose share of true ones is shown
 EvaluatedSplit = Annotated[str, typer.Option(help="train, valid or test.")]
 
 
@@ -124,11 +123,13 @@ def metrics_table(report: dict[str, Any]) -> Table:
 
 def reliability_table(calibration: dict[str, Any]) -> Table:
     """Return the calibration errors of every slot, and by tenth of the probability the share that was true."""
+    from recollect.evaluation.reliability import observed_by_tenth
+
     table = Table("slot", "log loss", "error", *(f"{tenth}0s" for tenth in range(1, 10)))
     table.title = "Reliability: of answers said to be true with 10-19 %, 20-29 %, …, the share that was"
     for slot, reports in calibration.items():
         report = reports["after"]
-        observed = {round(10 * row["from"]): row["observed"] for row in report["bins"] if row["candidates"] >= FEWEST}
+        observed = observed_by_tenth(report)
         shares = (f"{observed[tenth]:.0%}" if tenth in observed else "" for tenth in range(1, 10))
         table.add_row(slot, f"{report['log_loss']:.4f}", f"{report['likely_error']:.3f}", *shares)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts
 
 LIKELY = 0.01  # the least probability that a reader looks at
+FEWEST = 10  # candidates of a bin whose share of true ones is shown
 
 
 def reliability(probability: Tensor, sample: Sample, *, bins: int = 10) -> dict[str, Any]:
@@ -47,6 +49,11 @@ def reliability(probability: Tensor, sample: Sample, *, bins: int = 10) -> dict[
         "likely_error": _likely_error(probability, truth, weight, bins),
         "bins": rows,
     }
+
+
+def observed_by_tenth(report: Mapping[str, Any]) -> dict[int, float]:
+    """Return the share of true candidates by tenth of their probability, 0 to 9, where there are enough of them."""
+    return {round(10 * row["from"]): row["observed"] for row in report["bins"] if row["candidates"] >= FEWEST}
 
 
 def _likely_error(probability: Tensor, truth: Tensor, weight: Tensor, bins: int) -> float:

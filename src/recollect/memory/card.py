@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import recollect
 from recollect.errors import UserError
 from recollect.evaluation.metrics import SINGLE_STEP, Evaluation
+from recollect.evaluation.reliability import observed_by_tenth
 from recollect.io.datasets import DATASETS
 from recollect.io.plots import check_figure, reliability_diagram
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from recollect.memory.snapshot import Snapshot
 
 METRICS = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10"}
-FEWEST = 10  # candidates of a tenth of probability whose share of true ones is shown
 
 
 def card(
@@ -122,8 +122,8 @@ def _reliability(found: Evaluation) -> Iterator[str]:
     """Yield a table with the share of true ones among predicted answers, by tenth of their probability."""
     rows = []
     for slot, reports in found.calibration.items():
-        bins = {round(10 * row["from"]): row for row in reports["after"]["bins"] if row["candidates"] >= FEWEST}
-        shares = (f"{bins[tenth]['observed']:.0%}" if tenth in bins else "" for tenth in range(10))
+        observed = observed_by_tenth(reports["after"])
+        shares = (f"{observed[tenth]:.0%}" if tenth in observed else "" for tenth in range(10))
         rows.append((slot, f"{reports['after']['likely_error']:.3f}", *shares))
     if rows:
         yield "The share of predicted answers that was true, by the tenth in which their probability was."

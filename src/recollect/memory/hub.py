@@ -63,12 +63,11 @@ def _api() -> HfApi:
 @contextmanager
 def _explained(repository: str) -> Iterator[None]:
     """Raise UserError for what the Hub refuses, or if it cannot be reached."""
-    from huggingface_hub.errors import HfHubHTTPError as Refused
     from huggingface_hub.errors import HFValidationError
 
     try:
         yield
-    except (Refused, HFValidationError, ConnectionError, OSError) as error:
+    except (HFValidationError, OSError) as error:  # what the Hub answers with is an OSError
         reason = str(error).strip().partition("\n")[0]
         raise UserError(
             f"{repository}: the Hub cannot serve this ({reason}); see its name and `hf auth login`"

@@ -24,9 +24,9 @@ class ReliabilityMeter:
     def of(self, memory: Snapshot) -> Reliability:
         """Return what was measured, or that it is being measured."""
         facts = memory.graph.counts.get(SPLIT, 0)
-        ahead = facts > 0 and is_forecast(memory.forecaster, memory.graph, SPLIT)
         if not facts:
             return Reliability(status="none", facts=0, ahead=False, slots=[])
+        ahead = is_forecast(memory.forecaster, memory.graph, SPLIT)
         with self._lock:
             if self._of is not memory.calibration:
                 self._of, self._found = memory.calibration, Future()
