@@ -22,6 +22,7 @@ from benchmarks.cases import PARTS, all_cases, select_cases
 from benchmarks.intervals import measure_intervals
 from benchmarks.large_tables import measure_tables, parse_bytes
 from benchmarks.measure import growth_points, measure
+from benchmarks.options import Json, Quick
 from benchmarks.plots import cost_growth
 from benchmarks.pykeen_contests import find_pykeen
 from benchmarks.ranks.commands import app as ranks_app
@@ -39,8 +40,6 @@ app.add_typer(serving_cli.app, name="serving")
 
 app.add_typer(ranks_app, name="ranks")
 
-Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
-
 
 @app.callback()
 def commands() -> None:
@@ -53,7 +52,7 @@ def contests(
         list[str] | None,
         typer.Option(metavar="NAME", help=f"Some of {', '.join(PARTS)}, or below as in train/gdelt/cont."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    quick: Quick = False,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; all contenders run in every round.")] = 3,
     pykeen: Annotated[str | None, typer.Option(metavar="PYTHON", help="A Python that has PyKEEN.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Save a figure of growth here (.png, .svg, .pdf).")] = None,
@@ -92,7 +91,7 @@ def contests(
 @app.command()
 def intervals(
     count: Annotated[int, typer.Option(min=100, help="Intervals over 200 years of days.")] = 1_000_000,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Measure seconds and peak memory of reading, learning and asking a graph of intervals, step by step.
@@ -107,7 +106,7 @@ def remember(
     facts: Annotated[int, typer.Option(min=1, help="Facts that are remembered one by one.")] = 200,
     batch: Annotated[int, typer.Option(min=1, help="Facts that are remembered at once.")] = 100_000,
     model: Annotated[str, typer.Option(help="history, or a model, which is trained for one epoch.")] = "history",
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Measure `remember` on a memory on disk: one fact with a new entity, many at once, questions meanwhile.
@@ -136,7 +135,7 @@ def compare(
     whole: Annotated[bool, typer.Option("--whole", help="Rounds of whole epochs and evaluations instead.")] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads of either side; 0 leaves PyTorch's choice.")] = 0,
     avx2: Annotated[bool, typer.Option("--avx2", help="Run both sides without AVX-512.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Run two checkouts in turns and print ratios new / old of wall and CPU time.
@@ -185,7 +184,7 @@ def events(
 
 @app.command()
 def capacity(
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Measure the constants that `recollect plan` estimates times with.
@@ -235,7 +234,7 @@ def shared_host(
     repeats: Annotated[
         int, typer.Option(min=1, help="Rounds; every case runs quietly and next to busy processes.")
     ] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Measure recall, know, a projection and an epoch next to two busy processes; the epoch in a library too.
@@ -259,7 +258,7 @@ def tables(
     limit: Annotated[str, typer.Option(help="Memory of the table in files, its cached pages included.")] = "6GiB",
     seconds: Annotated[float, typer.Option(min=0.1, help="Length of each run; its second half counts.")] = 60.0,
     folder: Annotated[Path | None, typer.Option(help="Folder of the files; by default that of the system.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")] = False,
+    quick: Quick = False,
     as_json: Json = False,
 ) -> None:
     """Train a table in memory-mapped files under a memory limit, and a smaller one in memory, in turns.

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.options import Json, Quick
 from benchmarks.serving import ServingLoad, measure_serving
 from benchmarks.serving_mixed import measure_mixed
 from benchmarks.serving_workers import measure_agreement, measure_sharing
@@ -18,9 +19,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exce
 MemoryDir = Annotated[
     Path | None, typer.Option("--memory", metavar="DIR", help="A saved memory; by default ICEWS14 learned by history.")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")]
 Workers = Annotated[int, typer.Option(min=1, help="Processes of the service.")]
-Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
 
 
 def _dataset(quick: bool) -> str:

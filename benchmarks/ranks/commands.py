@@ -10,13 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.options import Json, Quick
 from benchmarks.ranks.launch import launch
 from recollect.cli.rendering import format_value, print_rows
 
 app = typer.Typer(help="Measure training by several processes.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try the command.")]
 MODELS = {"complex": {"model": "complex", "dim": 32}, "cont": {"model": "cont", "dim": 16}}
 LIMIT_MIB = 512  # memory limit of a process
 OVERHEAD = 1.15  # bytes on the wire may exceed the bound by this factor: headers, replicated tables
