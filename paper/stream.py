@@ -39,7 +39,7 @@ class Plan:
     data: str = "icews14-forecast"
     days: int = 61
     old: int = 2000
-    every: int = 30  # days between trainings, after the first day
+    every: int = 5  # days between trainings, after the first day
     seed: int = 0
     with_model: bool = True  # whether a model and history are streamed too
 
