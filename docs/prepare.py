@@ -69,12 +69,13 @@ def commands(helps: str) -> str:
 def llms(settings: dict[str, Any], built: Path) -> str:
     """Return a list of all pages of the navigation by section, each with its first sentence."""
     lines = [f"# {settings['site_name']}", "", f"> {first_sentence(built / 'index.md')}"]
-    for entry in settings["nav"]:
-        for section, value in entry.items():
-            lines += ["", f"## {section}", ""]
-            for title, page in pages_of(section, value):
-                address = Path(page).with_suffix(".html").as_posix()
-                lines.append(f"- [{title}]({address}): {first_sentence(built / page)}")
+    for section, value in ((section, value) for entry in settings["nav"] for section, value in entry.items()):
+        if value == "index.md":
+            continue
+        lines += ["", f"## {section}", ""]
+        for title, page in pages_of(section, value):
+            address = page.replace("README.md", "index.md").removesuffix(".md") + ".html"
+            lines.append(f"- [{title}]({address}): {first_sentence(built / page)}")
     return "\n".join(lines) + "\n"
 
 
@@ -95,7 +96,7 @@ def first_sentence(page: Path) -> str:
     paragraph = next((part for part in paragraphs if part and not part.startswith(NO_TEXT)), "")
     plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
     plain = re.sub(r"(?<!\w)\*{1,2}(.+?)\*{1,2}(?!\w)", r"\1", plain)
-    return re.split(r"(?<=[.!?])\s+(?=[A-Z`(])", plain, maxsplit=1)[0]
+    return re.split(r"(?<=[.!?])(?<! [A-Z]\.)\s+(?=[A-Z`(])", plain, maxsplit=1)[0]  # initials end no sentence
 
 
 if __name__ == "__main__":
