@@ -1,8 +1,8 @@
 """Copy the documents to build/docs, as a site needs them: `python docs/prepare.py`.
 
 Links to files that are not documents, like sources and tests, become the path in code type, since a site has no such
-pages. CONTRIBUTING.md and CHANGELOG.md become pages, and so do the help texts of all commands. llms.txt lists the pages
-of the navigation with their first sentences, for programs that read (llmstxt.org).
+pages. CONTRIBUTING.md and CHANGELOG.md become pages, and the help texts of all commands go into theirs. llms.txt lists the
+pages of the navigation with their first sentences, for programs that read (llmstxt.org).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def prepare(built: Path = BUILT) -> None:
         target = built / page
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(LINK.sub(partial(link, source=source, page=page), text), encoding="utf-8")
-    (built / "reference" / "commands.md").write_text(commands(HELP.read_text(encoding="utf-8")), encoding="utf-8")
+    with (built / "reference" / "commands.md").open("a", encoding="utf-8") as page:
+        page.write(commands(HELP.read_text(encoding="utf-8")))
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     (built / "llms.txt").write_text(llms(settings, built), encoding="utf-8")
 
@@ -58,12 +59,12 @@ def link(match: re.Match[str], source: Path, page: Path) -> str:
 
 
 def commands(helps: str) -> str:
-    """Return a page with the help of every command."""
+    """Return sections with the help of every command."""
     parts = re.split(r"^\$ (recollect.*) --help$", helps, flags=re.MULTILINE)
     sections = [
         f"## {name}\n\n```text\n{text.strip()}\n```" for name, text in zip(parts[1::2], parts[2::2], strict=True)
     ]
-    return "\n\n".join(["# Command line", "The help text of every command.", *sections]) + "\n"
+    return "\n\n".join(["", *sections]) + "\n"
 
 
 def llms(settings: dict[str, Any], built: Path) -> str:
