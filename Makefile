@@ -33,6 +33,7 @@ check: $(READY)  ## format, lint, types
 
 docs: $(VENV)/.docs  ## the site of the documents, in build/site; `make test` runs every command and code block of them
 	$(BIN)/python docs/prepare.py
+	$(BIN)/python -m examples.live --out build/docs/live
 	$(BIN)/zensical build --strict --config-file mkdocs.yml
 
 wheel: $(READY)  ## the package in dist/: the same sources give the same bytes

@@ -57,11 +57,12 @@ def parse_slots(text: str) -> str:
 class Facts:
     """A table of n facts: one id per slot s, p, o, t; optionally a value (default True) and a weight (default 1).
 
-    >>> facts = Facts.of([(0, 1, 2, 3), (4, 1, 2, 5)])
-    >>> facts
-    Facts(2 facts)
-    >>> facts.t.tolist(), len(facts[facts.s == 4])
-    ([3, 5], 1)
+    Examples:
+        >>> facts = Facts.of([(0, 1, 2, 3), (4, 1, 2, 5)])
+        >>> facts
+        Facts(2 facts)
+        >>> facts.t.tolist(), len(facts[facts.s == 4])
+        ([3, 5], 1)
     """
 
     ids: Tensor  # (n, 4) int64, columns in the order of SLOTS
@@ -236,11 +237,12 @@ def sort_facts(facts: Facts, sizes: Mapping[str, int]) -> Facts:
 class Vocabulary:
     """A two-way map between labels and ids 0, 1, …; `of` sorts by code point, so ids do not depend on row order.
 
-    >>> people = Vocabulary.of("entity", ["Syria", "Turkey", "Syria"])
-    >>> people
-    Vocabulary(entity, 2 labels: 'Syria', 'Turkey')
-    >>> people.index("Turkey")
-    1
+    Examples:
+        >>> people = Vocabulary.of("entity", ["Syria", "Turkey", "Syria"])
+        >>> people
+        Vocabulary(entity, 2 labels: 'Syria', 'Turkey')
+        >>> people.index("Turkey")
+        1
     """
 
     kind: str
@@ -308,7 +310,15 @@ class LazySplits(Mapping[str, Facts]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EpisodicGraph:
-    """Facts by split, with the vocabularies and the time axis of their ids. An unsplit graph has only `train`."""
+    """Facts by split, with the vocabularies and the time axis of their ids. An unsplit graph has only `train`.
+
+    Examples:
+        >>> from recollect import dataset
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> graph.times.labels[:2], graph.predicates.labels[:2]
+
+        >>> graph.table(graph.split("train")[:1]).row(0)
+    """
 
     entities: Vocabulary
     predicates: Vocabulary
