@@ -214,6 +214,7 @@ def test_a_file_of_the_page_is_short_and_loads_nothing_from_elsewhere(name):
     assert "://" not in text
 
 
+@pytest.mark.long
 def test_the_same_seed_writes_the_same_files(run_live, folder):
     assert run_live("--epochs", 1, "--out", folder / "again")[0] == 0
     for name in ("memory.json", "memory.safetensors"):
