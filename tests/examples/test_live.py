@@ -191,6 +191,13 @@ def test_without_scripts_the_page_says_what_it_needs(open_live):
     assert "needs JavaScript" in open_live(scripts=False).locator("#live").inner_text()
 
 
+def test_a_page_that_was_opened_as_a_file_says_that_it_needs_a_server(browser, folder):
+    page = browser.new_page()
+    page.goto((folder / "live.html").as_uri())
+    assert "only from a web server" in page.locator("#live").inner_text()
+    page.close()
+
+
 def test_a_memory_that_cannot_be_loaded_is_named(browser, site):
     page = browser.new_page()
     page.route("**/memory.json", lambda route: route.fulfill(status=404))
