@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from pathlib import Path
@@ -30,10 +29,9 @@ def task_of(model: str, *, quick: bool, dtype: str = "float64", **changes: Any) 
 
 def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print records as a table or as JSON."""
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-    else:
-        print_rows([{name: format_value(value) for name, value in row.items()} for row in rows], as_json=False)
+    if not as_json:
+        rows = [{name: format_value(value) for name, value in row.items()} for row in rows]
+    print_rows(rows, as_json)
 
 
 @app.command()
@@ -66,8 +64,9 @@ def equality(
                     "namespaces": inside,
                     "steps": len(pairs),
                     "largest difference of a loss": max(abs(a - b) / a for a, b in pairs),
-                    "MRR alone": alone["mrr"],
-                    "MRR": first["mrr"],
+                    "validation MRR alone": alone["mrr"],
+                    "validation MRR": first["mrr"],
+                    "difference of MRR": abs(first["mrr"] - alone["mrr"]),
                 }
             )
     show(rows, as_json)
