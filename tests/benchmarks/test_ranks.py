@@ -24,11 +24,16 @@ def measured(monkeypatch, capsys):
 
 
 def test_losses_of_several_processes_are_those_of_one(measured):
-    rows = measured("equality")
-    assert [row["processes"] for row in rows] == [2, 4, 2, 4]
+    rows = measured("equality", "--model", "cont")
+    assert [row["processes"] for row in rows] == [2, 4]
     for row in rows:
         assert row["largest difference of a loss"] < 1e-10
         assert row["difference of MRR"] < 1e-3
+
+
+def test_a_killed_process_changes_nothing(measured):
+    (row,) = measured("restart", "--model", "complex")
+    assert row["same bits"]
 
 
 def test_entity_bytes_are_those_of_the_bound(measured):
