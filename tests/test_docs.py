@@ -28,7 +28,11 @@ from recollect.cli.main import app
 from recollect.io import datasets
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+FOLDERS = ("docs", "docs/tutorials", "docs/concepts", "docs/how-to")  # of pages; docs/results is written by experiments
+PAGES = [
+    *("README.md", "CONTRIBUTING.md"),
+    *(f"{folder}/{path.name}" for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))),
+]
 RUNNABLE = [page for page in PAGES if page != "CONTRIBUTING.md"]  # whose commands run as they are
 SHORTER = {"--dim": "4", "--budget": "0.05"}
 
