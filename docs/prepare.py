@@ -47,7 +47,7 @@ def link(match: re.Match[str], source: Path, page: Path) -> str:
     if "://" in target or target.startswith("mailto:"):
         return match[0]
     file = (source.parent / target).resolve()
-    if file.is_relative_to(DOCS) and file.suffix in (".md", ".png", ".svg"):
+    if file.is_relative_to(DOCS) and file.suffix in (".md", ".png", ".svg", ".js"):
         there = file.relative_to(DOCS)
     elif file.parent == ROOT and file.name in PAGES:
         there = Path(PAGES[file.name])
