@@ -6,6 +6,7 @@ import glob
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,8 @@ def run_on_duckdb(
     """Run `facts_and_drops` on text files with DuckDB and add the rows it could not read; spill to `folder`."""
     config: dict[str, Any] = {"memory_limit": MEMORY_LIMIT, "temp_directory": str(folder)}
     with duckdb.connect(config=config) as connection:
-        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        if progress is not None:
+            _measure_progress(connection)
         backend = ibis.duckdb.from_connection(connection)
         paths = [str(path.resolve()) for path in plain]
         numbers = ibis.memtable(pl.DataFrame({"filename": paths, "file": file_numbers(len(paths))}))
@@ -77,6 +79,12 @@ def run_on_duckdb(
         return pl.concat([table, _rejected(backend)], how="diagonal_relaxed")
 
 
+def _measure_progress(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let a connection measure its progress, silently; in a notebook without ipywidgets DuckDB refuses to."""
+    with suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+
+
 def _name_table(names: Mapping[str, str] | None) -> ibis.Table | None:
     if names is None:
         return None
@@ -93,8 +101,8 @@ def _wait(
         try:
             table = running.result(_POLL_SECONDS)
         except NotYetError:
-            done = max(done, int(size * connection.query_progress() / 100))
             if progress is not None:
+                done = max(done, int(size * connection.query_progress() / 100))
                 progress(done, size)
         except BaseException:
             connection.interrupt()
