@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, distinct
+from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, distinct
 from recollect.graph.seeds import seeded
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.datasets import dataset, find_dataset
 from recollect.io.datasets.download import locate
 

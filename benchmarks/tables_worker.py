@@ -16,8 +16,9 @@ import psutil
 import torch
 from torch import Tensor
 
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
+from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.models.config import ModelConfig
 from recollect.training.recipe import RECIPES
 from recollect.training.run import TrainingRun

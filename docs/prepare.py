@@ -1,7 +1,8 @@
 """Copy the documents to build/docs, as a site needs them: `python docs/prepare.py`.
 
 Links to files that are not documents, like sources and tests, become the path in code type, since a site has no such
-pages. CONTRIBUTING.md and CHANGELOG.md become pages, and so do the help texts of all commands.
+pages. CONTRIBUTING.md and CHANGELOG.md become pages, and so do the help texts of all commands. llms.txt lists the pages
+of the navigation with their first sentences, for programs that read (llmstxt.org).
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).parents[1]
 DOCS, BUILT = ROOT / "docs", ROOT / "build" / "docs"
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 HELP = ROOT / "tests" / "golden" / "help.txt"
+NO_TEXT = ("#", "|", "- ", "!", "<", ":::", "    ")  # how a block begins that is no paragraph
 
 
 def prepare(built: Path = BUILT) -> None:
@@ -31,6 +37,8 @@ def prepare(built: Path = BUILT) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(LINK.sub(partial(link, source=source, page=page), text), encoding="utf-8")
     (built / "reference" / "commands.md").write_text(commands(HELP.read_text(encoding="utf-8")), encoding="utf-8")
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    (built / "llms.txt").write_text(llms(settings, built), encoding="utf-8")
 
 
 def link(match: re.Match[str], source: Path, page: Path) -> str:
@@ -55,7 +63,40 @@ def commands(helps: str) -> str:
     sections = [
         f"## {name}\n\n```text\n{text.strip()}\n```" for name, text in zip(parts[1::2], parts[2::2], strict=True)
     ]
-    return "\n\n".join(["# Command line", *sections]) + "\n"
+    return "\n\n".join(["# Command line", "The help text of every command.", *sections]) + "\n"
+
+
+def llms(settings: dict[str, Any], built: Path) -> str:
+    """Return a list of all pages of the navigation by section, each with its first sentence."""
+    lines = [f"# {settings['site_name']}", "", f"> {first_sentence(built / 'index.md')}"]
+    for section, value in ((section, value) for entry in settings["nav"] for section, value in entry.items()):
+        if value == "index.md":
+            continue
+        lines += ["", f"## {section}", ""]
+        for title, page in pages_of(section, value):
+            address = page.replace("README.md", "index.md").removesuffix(".md") + ".html"
+            lines.append(f"- [{title}]({address}): {first_sentence(built / page)}")
+    return "\n".join(lines) + "\n"
+
+
+def pages_of(title: str, value: str | list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield (title, page) of an entry of the navigation and of all entries below it."""
+    if isinstance(value, str):
+        yield title, value
+        return
+    for entry in value:
+        for name, inner in entry.items():
+            yield from pages_of(name, inner)
+
+
+def first_sentence(page: Path) -> str:
+    """Return the first sentence of a page's first paragraph, without markup."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    paragraphs = (part.strip() for part in text.split("\n\n"))
+    paragraph = next((part for part in paragraphs if part and not part.startswith(NO_TEXT)), "")
+    plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
+    plain = re.sub(r"(?<!\w)\*{1,2}(.+?)\*{1,2}(?!\w)", r"\1", plain)
+    return re.split(r"(?<=[.!?])(?<! [A-Z]\.)\s+(?=[A-Z`(])", plain, maxsplit=1)[0]  # initials end no sentence
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from paper.workspace import Workspace
 from recollect import EpisodicGraph, Facts, ModelConfig, UserError
 from recollect.evaluation.ranking import rank
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import Vocabulary
 from recollect.graph.seeds import seeded
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.models.new_rows import RowSolver
 from recollect.models.tensor_model import TensorModel
 from recollect.training.recipe import RECIPES, Recipe

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recollect import EpisodicGraph, Facts, UserError
-from recollect.graph.facts import Vocabulary
+from recollect.graph.vocabulary import Vocabulary
 
 LEARNED_PERCENT = 80  # of the facts of a day, by a hash of their labels
 

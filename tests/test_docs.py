@@ -28,8 +28,13 @@ from recollect.cli.main import app
 from recollect.io import datasets
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-RUNNABLE = [page for page in PAGES if page != "CONTRIBUTING.md"]  # whose commands run as they are
+FOLDERS = ("docs", "docs/tutorials", "docs/concepts", "docs/how-to")  # of pages; docs/results is written by experiments
+PAGES = [
+    *("README.md", "CONTRIBUTING.md"),
+    *(f"{folder}/{path.name}" for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))),
+]
+HOW_TO = [page for page in PAGES if page.startswith("docs/how-to/")]  # whose commands run after the changes they show
+RUNNABLE = [page for page in PAGES if page not in HOW_TO]  # whose commands run as they are
 SHORTER = {"--dim": "4", "--budget": "0.05"}
 
 
@@ -250,7 +255,7 @@ def test_the_table_of_views_has_the_figures_of_the_datasets(real_data):
             assert row.strip("| ").split(" | ")[2 + column] == figure
 
 
-# --- CONTRIBUTING ---
+# --- CONTRIBUTING and the how-to pages ---
 
 
 def test_the_glossary_has_no_word_twice():
@@ -261,10 +266,9 @@ def test_the_glossary_has_no_word_twice():
 
 
 def examples() -> dict[str, list[tuple[str, str]]]:
-    """Return the blocks of every worked example by its heading."""
-    _, *sections = text_of("CONTRIBUTING.md").split("### ")
-    pattern = re.compile(r"^```(\S*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-    return {section.partition("\n")[0]: pattern.findall(section) for section in sections}
+    """Return the blocks of every how-to page by the heading of its change."""
+    headings = {page: re.search(r"^### (The change: .*)$", text_of(page), flags=re.MULTILINE) for page in HOW_TO}
+    return {f"{page}, {heading[1]}": blocks(page) for page, heading in headings.items() if heading}
 
 
 def apply_change(change: str, root: Path) -> Path:
@@ -306,6 +310,10 @@ def changed_copy(tmp_path) -> Path:
         changed = {apply_change(content, tmp_path) for language, content in found if language == "diff"}
         assert len(changed) == NUMBERS[heading.split(": ")[1].split()[0]], heading
     return tmp_path
+
+
+def test_every_how_to_page_has_one_change():
+    assert len(examples()) == len(HOW_TO) >= 4
 
 
 def example_commands(program: str) -> list[list[str]]:

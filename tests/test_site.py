@@ -65,3 +65,43 @@ def test_every_public_name_is_in_the_reference(built):
 
     text = "".join(page.read_text(encoding="utf-8") for page in (built / "reference").glob("*.md"))
     assert {name for name in recollect.__all__ if f"::: recollect.{name}\n" not in text + "\n"} == set()
+
+
+# --- llms.txt ---
+
+LISTED = re.compile(r"^- \[(.+?)\]\((.+?)\.html\): (.+)$")
+
+
+def test_llms_txt_has_a_title_a_summary_and_the_sections_of_the_navigation(built):
+    title, _, summary, *_ = lines = (built / "llms.txt").read_text(encoding="utf-8").splitlines()
+    assert title == "# recollect"
+    assert summary.startswith("> Memory for knowledge graphs that change")
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    sections = [name for entry in settings["nav"] for name, value in entry.items() if value != "index.md"]
+    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == sections
+
+
+def test_llms_txt_lists_every_page_of_the_navigation_once_with_a_sentence_of_the_page(built):
+    lines = (built / "llms.txt").read_text(encoding="utf-8").splitlines()
+    listed = [match for match in map(LISTED.match, lines) if match]
+    assert len(listed) == sum(line.startswith("- ") for line in lines), "every entry has a sentence"
+    pages = [match[2].removesuffix("index") + ("README" if match[2].endswith("index") else "") for match in listed]
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert ["index.md", *(f"{page}.md" for page in pages)] == list(_pages(settings["nav"]))
+    for page, match in zip(pages, listed, strict=True):
+        words = re.sub(r"\W+", " ", (built / f"{page}.md").read_text(encoding="utf-8"))
+        assert re.sub(r"\W+", " ", match[3]).split()[-1] in words.split(), page
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("# Title\n\nOne *thing* is [here](a.md). Another is not.\n", "One thing is here."),
+        ("# Title\n\n```\nmake\n```\n\n| a |\n|---|\n\n- a list\n\nBy A. B. Cee, in 2018.\n", "By A. B. Cee, in 2018."),
+        ("# Title\n", ""),
+    ],
+)
+def test_the_first_sentence_of_a_page(tmp_path, text, sentence):
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    assert runpy.run_path(str(ROOT / "docs" / "prepare.py"))["first_sentence"](page) == sentence

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from recollect.errors import DataWarning, UserError
     from recollect.evaluation.metrics import Evaluation
     from recollect.graph.episodes import aggregate, current, ends, rare, runs, split_by_time, split_randomly, starts
-    from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
+    from recollect.graph.facts import EpisodicGraph, Facts
     from recollect.graph.times import TimeAxis
+    from recollect.graph.vocabulary import Vocabulary
     from recollect.io.datasets import dataset
     from recollect.io.events import EventRecipe, read_events
     from recollect.io.exchange import write_graph
@@ -61,8 +62,9 @@ _NAMES_OF_MODULE = {
     "errors": ["DataWarning", "UserError"],
     "evaluation.metrics": ["Evaluation"],
     "graph.episodes": ["aggregate", "current", "ends", "rare", "runs", "split_by_time", "split_randomly", "starts"],
-    "graph.facts": ["EpisodicGraph", "Facts", "Vocabulary"],
+    "graph.facts": ["EpisodicGraph", "Facts"],
     "graph.times": ["TimeAxis"],
+    "graph.vocabulary": ["Vocabulary"],
     "io.datasets": ["dataset"],
     "io.events": ["EventRecipe", "read_events"],
     "io.exchange": ["write_graph"],

@@ -17,7 +17,7 @@ from scipy.io import savemat
 
 from recollect import UserError, aggregate, dataset, read
 from recollect.graph.describe import describe
-from recollect.graph.facts import Vocabulary
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.datasets import DATASETS
 from recollect.io.datasets.derived import VIEWS, country_of
 from recollect.io.datasets.download import File, blob_sha1

@@ -202,7 +202,7 @@ class _Words:
 
 def suggestion(text: str, indexes: Sequence[LabelIndex]) -> str:
     """Return a hint with labels that are similar to a text, or some labels."""
-    from recollect.graph.similar import similar_labels
+    from recollect.graph.vocabulary import similar_labels
 
     close = [label for index in indexes for label in similar_labels(text, index.labels)][:3]
     if close:

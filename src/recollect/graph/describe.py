@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from recollect.graph.episodes import current, ends, runs
-from recollect.graph.facts import EpisodicGraph, Vocabulary, encode
+from recollect.graph.facts import EpisodicGraph, encode
 from recollect.graph.runs import covered
+from recollect.graph.vocabulary import Vocabulary
 
 BUSIEST = 5  # labels listed per kind
 

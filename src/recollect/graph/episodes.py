@@ -14,7 +14,6 @@ from recollect.graph.facts import (
     SLOTS,
     EpisodicGraph,
     Facts,
-    Vocabulary,
     distinct,
     encode,
     merge_equal,
@@ -31,6 +30,7 @@ from recollect.graph.runs import (
 )
 from recollect.graph.seeds import seeded
 from recollect.graph.times import GRAINS, TimeAxis, check_limits, time_bin, within
+from recollect.graph.vocabulary import Vocabulary
 
 
 def runs(graph: EpisodicGraph) -> Runs:

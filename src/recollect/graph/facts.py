@@ -1,7 +1,7 @@
-"""The data model: facts (subject, predicate, object, time) as integer ids, vocabularies of labels, graphs with splits.
+"""The data model: facts (subject, predicate, object, time) as integer ids, and graphs with splits.
 
-`Facts` is a table of four id columns. A `Vocabulary` and a `TimeAxis` map labels to ids and back. An `EpisodicGraph`
-holds facts by split together with the vocabularies and the time axis of their ids.
+`Facts` is a table of four id columns. An `EpisodicGraph` holds facts by split together with the vocabularies and the
+time axis of their ids.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
-from recollect.graph.similar import similar_labels
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 
 SLOTS = "spot"
 SLOT_NAMES = {"s": "subject", "p": "predicate", "o": "object", "t": "time"}
@@ -232,64 +232,6 @@ def sort_facts(facts: Facts, sizes: Mapping[str, int]) -> Facts:
     return facts[encode(facts, sizes).argsort()]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Vocabulary:
-    """A two-way map between labels and ids 0, 1, …; `of` sorts by code point, so ids do not depend on row order.
-
-    >>> people = Vocabulary.of("entity", ["Syria", "Turkey", "Syria"])
-    >>> people
-    Vocabulary(entity, 2 labels: 'Syria', 'Turkey')
-    >>> people.index("Turkey")
-    1
-    """
-
-    kind: str
-    labels: tuple[str, ...]
-
-    @classmethod
-    def of(cls, kind: str, labels: Iterable[str]) -> Vocabulary:
-        """Return the vocabulary of the distinct labels, sorted by code point."""
-        return cls(kind, tuple(sorted(set(labels))))
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __repr__(self) -> str:
-        examples = [repr(label if len(label) <= 40 else label[:39] + "…") for label in self.labels[:3]]
-        dots = ", …" if len(self) > len(examples) else ""
-        return f"Vocabulary({self.kind}, {len(self):,} labels: {', '.join(examples)}{dots})"
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {label: i for i, label in enumerate(self.labels)}
-
-    def index(self, label: str) -> int:
-        """Return the id of a label, or raise UserError with similar labels."""
-        label = str(label)
-        if label in self._ids:
-            return self._ids[label]
-        raise UserError(f"unknown {self.kind} {label!r}; {self._suggestion(label)}")
-
-    def find(self, labels: Iterable[str]) -> list[int]:
-        """Return the id of each label, −1 for labels that are not in the vocabulary."""
-        return [self._ids.get(label, -1) for label in labels]
-
-    def ids(self, labels: pl.Series) -> Tensor:
-        """Return the ids of a column of labels, all of them in the vocabulary: (n,) -> (n,)."""
-        return labels.cast(pl.Enum(list(self.labels))).to_physical().cast(pl.Int64).to_torch()
-
-    def take(self, ids: Tensor) -> list[str]:
-        """Return the labels of ids (n,)."""
-        return [self.labels[i] for i in ids.tolist()]
-
-    def _suggestion(self, label: str) -> str:
-        """Return a hint with up to three labels that are similar to `label` or contain it."""
-        close = similar_labels(label, self.labels)
-        if not close:
-            return f"there are {len(self):,}, such as {', '.join(map(repr, self.labels[:3]))}"
-        return f"did you mean {' or '.join(map(repr, close))}?"
-
-
 class LazySplits(Mapping[str, Facts]):
     """Splits whose facts are built when they are first read, from something smaller."""
 
@@ -308,7 +250,19 @@ class LazySplits(Mapping[str, Facts]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EpisodicGraph:
-    """Facts by split, with the vocabularies and the time axis of their ids. An unsplit graph has only `train`."""
+    """Facts by split, with the vocabularies and the time axis of their ids. An unsplit graph has only `train`.
+
+    >>> from recollect import dataset
+    >>> graph = dataset("world", countries=4, years=1)
+    >>> graph.counts
+    {'train': 270, 'valid': 33, 'test': 33}
+    >>> graph.sizes
+    {'entity': 12, 'predicate': 7, 'time': 12}
+    >>> graph.times.span
+    'month, 2000-01 to 2000-12'
+    >>> graph.table(graph.split("train")).columns
+    ['subject', 'predicate', 'object', 'time']
+    """
 
     entities: Vocabulary
     predicates: Vocabulary

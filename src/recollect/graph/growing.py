@@ -10,10 +10,11 @@ from torch import Tensor
 
 from recollect.errors import UserError
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
+from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.replacing import Replaced, change_store, in_order
 from recollect.graph.runs import Runs, RunSplits, stored
 from recollect.graph.times import MAX_TIMES, TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 
 Run = tuple[str, str, str, int, int | None]  # subject, predicate, object, first and last bin, None without an end
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
+from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.runs import Runs, RunSplits
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.merging import MAX_WEIGHT, merge_intervals, merge_rows
 from recollect.io.table import Table, first_true
 from recollect.io.times.axis import find_times

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
-from recollect.graph.facts import EpisodicGraph, Vocabulary
+from recollect.graph.facts import EpisodicGraph
 from recollect.graph.runs import Runs, has_runs, split_runs
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.formats import FORMATS
 from recollect.io.label_tables import EXTRAS, GRAPH, RESTORE, RUNS, digest_of_file, extras_of

@@ -28,9 +28,10 @@ from urllib.parse import quote, unquote
 import polars as pl
 
 from recollect.errors import UserError
-from recollect.graph.facts import SLOT_NAMES, EpisodicGraph, Vocabulary
+from recollect.graph.facts import SLOT_NAMES, EpisodicGraph
 from recollect.graph.runs import has_runs, split_runs
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.label_tables import (
     END,
     EXTRAS,

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from recollect.errors import UserError
-from recollect.graph.facts import KINDS, SLOT_NAMES, EpisodicGraph, Facts, Vocabulary
+from recollect.graph.facts import KINDS, SLOT_NAMES, EpisodicGraph, Facts
 from recollect.graph.runs import Runs, RunSplits, has_runs, split_runs
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.table import Table, first_true
 
 GRAPH, FACTS = "graph.json", "facts.parquet"

@@ -41,6 +41,12 @@ class Memory(Asking):
         [('Foreign minister of', 'stored')]
         >>> memory.know(subject=person, as_of=month, top=1).columns
         ['subject', 'predicate', 'object', 'score', 'probability', 'status']
+        >>> memory.when(person, "Foreign minister of", country).columns
+        ['start', 'end', 'probability', 'status']
+        >>> memory.forecast(subject=person, horizon=2, top=1)["time"].to_list()
+        ['2001-01', '2001-02']
+        >>> memory.evaluate("test", slots="o").split
+        'test'
         >>> memory.remember(subject=person, predicate="Visits", object="Atlantis", time="2001-01").height
         1
         >>> memory.recall(subject=person, predicate="Visits", time="2001-01", top=1)["object"].to_list()
@@ -127,7 +133,17 @@ class Memory(Asking):
 
     @classmethod
     def load(cls, path: str | Path) -> Memory:
-        """Return the memory that was saved at `path`, after its files have been checked."""
+        """Return the memory that was saved at `path`, after its files have been checked.
+
+        Examples:
+            >>> from tempfile import TemporaryDirectory
+            >>> from recollect import Memory, dataset, load
+            >>> memory = Memory.learn(dataset("world", countries=4, years=1), model="history")
+            >>> with TemporaryDirectory() as folder:
+            ...     memory.save(f"{folder}/world.memory")
+            ...     load(f"{folder}/world.memory").graph.fingerprint == memory.graph.fingerprint
+            True
+        """
         memory = cls.__new__(cls)  # of a timeline that is there already: its states are indexed once
         memory._timeline = Timeline.load(Path(path))
         return memory

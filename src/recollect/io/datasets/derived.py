@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from recollect.graph.episodes import aggregate, current, ends, most_frequent, rare, starts
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary
+from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.datasets.readers import Paths
 from recollect.io.datasets.registry import CAMEO, PUBLISHED, Dataset
 from recollect.io.events.cameo import name_roots

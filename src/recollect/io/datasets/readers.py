@@ -14,8 +14,9 @@ import polars as pl
 import torch
 
 from recollect.errors import UserError
-from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, Vocabulary, encode, sort_facts
+from recollect.graph.facts import SPLITS, EpisodicGraph, Facts, encode, sort_facts
 from recollect.graph.times import TimeAxis, time_bin
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.assembly import assemble
 from recollect.io.table import Table
 from recollect.io.tables import read

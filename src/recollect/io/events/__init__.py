@@ -14,8 +14,9 @@ from typing import TypeAlias
 import polars as pl
 
 from recollect.errors import UserError, check_process
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, sort_facts
+from recollect.graph.facts import EpisodicGraph, Facts, sort_facts
 from recollect.graph.times import GRAINS, TimeAxis, check_limits
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.events.files import ICEWS, EventFormat, common_format, event_files, unpack
 
 __all__ = ["ENGINES", "EventRecipe", "Progress", "check_engine", "event_files", "read_events"]

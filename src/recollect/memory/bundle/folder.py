@@ -30,10 +30,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from recollect.errors import UserError, check_process
-from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, Vocabulary, check_ids
+from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, check_ids
 from recollect.graph.free_memory import free_memory
 from recollect.graph.runs import Runs, RunSplits, has_runs, is_canonical, split_runs
 from recollect.graph.times import TimeAxis
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.atomic import existing_folder, explained_errors, read_folder, replaced_folder
 from recollect.io.checkpoint import write_tensors
 from recollect.io.label_tables import digest_of_file

@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from recollect.errors import UserError
-from recollect.graph.facts import EpisodicGraph, Facts, Vocabulary, encode
+from recollect.graph.facts import EpisodicGraph, Facts, encode
 from recollect.graph.runs import Runs, has_runs, stored
+from recollect.graph.vocabulary import Vocabulary
 from recollect.io.tables.reading import Source
 from recollect.memory.journal.changes import (
     ADDED,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import UserError, Vocabulary
-from recollect.graph.similar import COMPARED_LABELS, _most_alike, similar_labels
+from recollect.graph.vocabulary import COMPARED_LABELS, _most_alike, similar_labels
 
 MANY = [f"Member of the Ministry of Foreign Affairs ({i:06d})" for i in range(30_000)] + ["Turkey", "Syria"]
 
