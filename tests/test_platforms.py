@@ -11,7 +11,7 @@ import pytest
 # what Python's documentation names as not available on Windows, as far as a library might want it
 MODULES = "crypt fcntl grp nis posix pty pwd readline resource spwd syslog termios tty"
 OS = """
-    fork forkpty register_at_fork sched_getaffinity sched_setaffinity sched_yield getuid geteuid getgid getegid getpgid
+    fork forkpty register_at_fork sched_setaffinity sched_yield getuid geteuid getgid getegid getpgid
     getloadavg killpg setsid nice mkfifo mknod chown lchown fchown chroot statvfs fstatvfs pread pwrite preadv pwritev
     readv writev sendfile posix_fallocate posix_fadvise posix_spawn fdatasync sync lockf memfd_create
     wait wait3 wait4 WIFEXITED WIFSIGNALED sysconf uname O_DIRECTORY O_SYNC
