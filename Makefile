@@ -10,7 +10,7 @@ PINNED := $(PIP) $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 WHEEL = dist/recollect-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-any.whl
 AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
 
-.PHONY: demo test test-all test-lowest test-newest test-wheel torture test-avx2 test-spark check docs wheel sbom bench paper clean
+.PHONY: demo test test-all test-lowest test-newest test-wheel torture test-avx2 test-spark check docs docs-pictures wheel sbom bench paper clean
 
 demo: $(READY)  ## learn an invented world, ask it questions, write a report
 	$(BIN)/python -m examples.demo --out recollect-demo
@@ -48,7 +48,11 @@ check: $(READY)  ## format, lint, types
 
 docs: $(VENV)/.docs  ## the site of the documents, in build/site; `make test` runs every command and code block of them
 	$(BIN)/python docs/prepare.py
+	$(BIN)/python -m examples.live --out build/docs/live
 	$(BIN)/zensical build --strict --config-file mkdocs.yml
+
+docs-pictures: docs  ## every page of the site in Chromium, desktop and phone, in build/pictures
+	$(BIN)/python -m examples.site_pictures
 
 wheel: $(READY)  ## the package in dist/: the same sources give the same bytes
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

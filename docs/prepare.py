@@ -1,8 +1,8 @@
 """Copy the documents to build/docs, as a site needs them: `python docs/prepare.py`.
 
 Links to files that are not documents, like sources and tests, become the path in code type, since a site has no such
-pages. CONTRIBUTING.md and CHANGELOG.md become pages, and so do the help texts of all commands. llms.txt lists the pages
-of the navigation with their first sentences, for programs that read (llmstxt.org).
+pages. CONTRIBUTING.md and CHANGELOG.md become pages, and the help texts of all commands go into theirs. llms.txt lists
+the pages of the navigation with their first sentences, for programs that read (llmstxt.org).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 DOCS, BUILT = ROOT / "docs", ROOT / "build" / "docs"
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+TABLE_ROW = re.compile(r"^\|.*$", flags=re.MULTILINE)
 HELP = ROOT / "tests" / "golden" / "help.txt"
 NO_TEXT = ("#", "|", "- ", "!", "<", ":::", "    ")  # how a block begins that is no paragraph
 
@@ -35,8 +36,10 @@ def prepare(built: Path = BUILT) -> None:
         text = source.read_text(encoding="utf-8")
         target = built / page
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(LINK.sub(partial(link, source=source, page=page), text), encoding="utf-8")
-    (built / "reference" / "commands.md").write_text(commands(HELP.read_text(encoding="utf-8")), encoding="utf-8")
+        text = LINK.sub(partial(link, source=source, page=page), text)
+        target.write_text(TABLE_ROW.sub(plain_bars, text), encoding="utf-8")
+    with (built / "reference" / "commands.md").open("a", encoding="utf-8") as page:
+        page.write(commands(HELP.read_text(encoding="utf-8")))
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     (built / "llms.txt").write_text(llms(settings, built), encoding="utf-8")
 
@@ -47,7 +50,7 @@ def link(match: re.Match[str], source: Path, page: Path) -> str:
     if "://" in target or target.startswith("mailto:"):
         return match[0]
     file = (source.parent / target).resolve()
-    if file.is_relative_to(DOCS) and file.suffix in (".md", ".png", ".svg"):
+    if file.is_relative_to(DOCS) and file.suffix in (".md", ".png", ".svg", ".js"):
         there = file.relative_to(DOCS)
     elif file.parent == ROOT and file.name in PAGES:
         there = Path(PAGES[file.name])
@@ -57,13 +60,18 @@ def link(match: re.Match[str], source: Path, page: Path) -> str:
     return f"{image}[{text}]({Path(os.path.relpath(there, page.parent)).as_posix()}{anchor})"
 
 
+def plain_bars(row: re.Match[str]) -> str:
+    """Return a row of a table whose code has `|` for `\\|`, which only GitHub needs."""
+    return re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row[0])
+
+
 def commands(helps: str) -> str:
-    """Return a page with the help of every command."""
+    """Return sections with the help of every command."""
     parts = re.split(r"^\$ (recollect.*) --help$", helps, flags=re.MULTILINE)
     sections = [
         f"## {name}\n\n```text\n{text.strip()}\n```" for name, text in zip(parts[1::2], parts[2::2], strict=True)
     ]
-    return "\n\n".join(["# Command line", "The help text of every command.", *sections]) + "\n"
+    return "\n\n".join(["", *sections]) + "\n"
 
 
 def llms(settings: dict[str, Any], built: Path) -> str:

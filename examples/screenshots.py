@@ -56,18 +56,25 @@ def screenshots(
 
     Example: `python -m examples.screenshots`
     """
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        raise UserError("pictures need a browser; install chromium")
     out.mkdir(parents=True, exist_ok=True)
-    with served(memory) as address, sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=FLAGS)
+    with served(memory) as address, chromium() as browser:
         for picture in PICTURES:
             path = out / f"page-{picture.name}.png"
             path.write_bytes(smaller(take(browser, address, picture)))
             console().print(f"{path}  {path.stat().st_size / 1000:.0f} kB", highlight=False)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the system's Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        raise UserError("pictures need a browser; install chromium")
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=found, args=FLAGS)
+        yield browser
         browser.close()
 
 

@@ -84,10 +84,9 @@ BOARDS = {
         dim=64,
         epochs=16,
         penalty=0.03,
-        methods=("primed",),
+        methods=("rows", "primed", "retraining"),
         short_epochs=3,
         retrained_epochs=8,
-        every=8,
         published=(("the best", 0.253),),
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,31 +42,32 @@ class Study:
     dim: int = 50
     epochs: int = 12
     levels: tuple[int, ...] = (1, 5, 25)
-    seed: int = 7  # of the draw of the facts; the training's is 0
+    draws: tuple[int, ...] = (7, 8, 9)  # seeds of the draws of the facts; the training's is 0
 
 
 def run(workspace: Workspace) -> dict[str, Any]:
-    """Train on all facts and on all but some, forget those in the first memory, and rank them."""
+    """Train on all facts; for each draw on all but some, forget those in the first memory, and rank them."""
     study = Study()
     if workspace.quick:
-        study = Study(data="world", facts=40, dim=8, epochs=4)
+        study = Study(data="world", facts=40, dim=8, epochs=4, draws=(7,))
     study = replace(study, data=workspace.data or study.data, dim=(workspace.dims or (study.dim,))[0])
-    workspace.expected = 2 * study.epochs
-    found = workspace.cached(
-        "figures", {"study": str(study)}, partial(_figures, workspace, study), cost=2 * study.epochs
-    )
-    return {"study": study.__dict__, **found}
+    workspace.expected = len(study.draws)
+    draws = []
+    for seed in study.draws:
+        settings = {"study": str(replace(study, draws=())), "draw": seed}
+        draws.append(workspace.cached(f"draw {seed}", settings, partial(_figures, workspace, study, seed)))
+    return {"study": asdict(study), "draws": draws}
 
 
-def _figures(workspace: Workspace, study: Study) -> dict[str, Any]:
+def _figures(workspace: Workspace, study: Study, seed: int) -> dict[str, Any]:
     graph = workspace.graph(study.data)
     train = graph.split("train")
-    drawn = torch.randperm(len(train), generator=seeded(study.seed))[: study.facts]
+    drawn = torch.randperm(len(train), generator=seeded(seed))[: study.facts]
     is_kept = torch.ones(len(train), dtype=torch.bool)
     is_kept[drawn] = False
     lost, rest = train[~is_kept], train[is_kept]
     whole = _train(workspace, study, graph, train, "whole")
-    never = _train(workspace, study, graph, rest, "rest")
+    never = _train(workspace, study, graph, rest, f"rest {seed}")
     start = time.process_time()
     solver = RowSolver(whole, train)
     without = solver.solve(graph.sizes, rest, forgotten=lost).model
@@ -97,7 +98,7 @@ def _figures(workspace: Workspace, study: Study) -> dict[str, Any]:
 def _train(workspace: Workspace, study: Study, graph: EpisodicGraph, facts: Facts, name: str) -> TensorModel:
     config = ModelConfig(model="complex", dim=study.dim, static=True, reciprocal=True, time_levels=study.levels)
     recipe = replace(RECIPES["modern"], epochs=study.epochs)
-    checkpoint = workspace.checkpoint(name, {"study": str(study)})
+    checkpoint = workspace.checkpoint(name, {"study": str(replace(study, draws=()))})
     run = workspace.train(graph.with_splits({"train": facts}), config, recipe, checkpoint=checkpoint)
     return run.result()[0]
 
@@ -127,11 +128,11 @@ def kolmogorov_smirnov(a: Tensor, b: Tensor) -> tuple[float, float]:
 
 
 def page(found: dict[str, Any], _folder: Path) -> str:
-    """Return the page: one table."""
-    study = found["study"]
-    per_fact = 1000 * found["cpu_seconds"] / study["facts"]
+    """Return the page: one table, with the states of every draw."""
+    study, draws = found["study"], found["draws"]
+    per_fact = 1000 * sum(draw["cpu_seconds"] for draw in draws) / len(draws) / study["facts"]
     text = (
-        f"{study['facts']} random facts of the {found['train']:,} training facts of {study['data']} are forgotten. "
+        f"{study['facts']} random facts of the {draws[0]['train']:,} training facts of {study['data']} are forgotten. "
         "Their subjects and objects are ranked, filtered, by the memory that learned them, before and after it forgets "
         "them, and by one that was trained without them. *D* and *p* are those of the two-sample Kolmogorov-Smirnov "
         "test of the ranks against the latter's; p > 0.05 means that they do not differ measurably. *Model*: ComplEx "
@@ -139,11 +140,10 @@ def page(found: dict[str, Any], _folder: Path) -> str:
         f"Forgetting took {per_fact:.0f} ms of CPU time a fact: history is exact, and what the rows of the fact's "
         "entities, predicate and time learned from it is taken out by a Newton step."
     )
-    head = ["forgotten facts", "MRR, model", "D", "p", "MRR, model and history", "D", "p"]
+    head = ["draw", "forgotten facts", "MRR, model", "D", "p", "MRR, model and history", "D", "p"]
     lines = []
-    for row in found["rows"]:
-        cells = []
-        for part in ("model", "memory"):
-            cells += [number(row[part]["mrr"]), number(row[part]["distance"]), number(row[part]["p"])]
-        lines.append([STATES[row["state"]], *cells])
+    for place, draw in enumerate(draws, start=1):
+        for row in draw["rows"]:
+            cells = [number(row[part][name]) for part in ("model", "memory") for name in ("mrr", "distance", "p")]
+            lines.append([str(place), STATES[row["state"]], *cells])
     return text + "\n\n" + markdown_table(head, lines)

@@ -28,7 +28,7 @@ from recollect.cli.main import app
 from recollect.io import datasets
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("docs", "docs/tutorials", "docs/concepts", "docs/how-to")  # of pages; docs/results is written by experiments
+FOLDERS = ("docs", "docs/tutorials", "docs/concepts", "docs/how-to", "docs/reference")  # docs/results has experiments
 PAGES = [
     *("README.md", "CONTRIBUTING.md"),
     *(f"{folder}/{path.name}" for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))),

@@ -56,6 +56,24 @@ def test_every_public_name_has_an_example_that_is_executed(name):
     assert Path(inspect.getfile(module)).is_relative_to(Path(recollect.__file__).parent), "pytest runs those of src"
 
 
+def docstrings(name: str) -> dict[str, str]:
+    """Return the docstrings that the reference shows for a public name: its own, and those of its public members."""
+    thing = getattr(recollect, name)
+    found = {name: thing.__doc__}
+    for kind in thing.__mro__ if inspect.isclass(thing) else ():
+        members = vars(kind) if kind.__module__.startswith("recollect") else {}
+        public = {key: member for key, member in members.items() if not key.startswith("_")}
+        own = {key: member for key, member in public.items() if callable(member) or hasattr(member, "__get__")}
+        found |= {f"{name}.{key}": member.__doc__ for key, member in own.items()}
+    return {key: inspect.cleandoc(text) for key, text in found.items() if text}
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in CONSTANTS])
+def test_examples_are_in_a_section_of_their_own_which_the_reference_shows_as_code(name):
+    for key, text in docstrings(name).items():
+        assert ">>>" not in text.partition("\nExamples:\n")[0], key
+
+
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_every_public_constant_is_in_an_executed_block_of_the_reference(name):
     pages = (Path(__file__).parents[1] / "docs" / "reference").glob("*.md")

@@ -43,6 +43,14 @@ def test_every_link_leads_to_a_page_and_a_heading_of_it(built):
             assert not anchor or anchor in anchors(file), (page.name, file.name, anchor)
 
 
+def test_code_in_tables_has_no_backslash_before_a_bar(built):
+    rows = re.findall(r"^\|.*$", (built / "concepts" / "models.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert any("`s:i p:j o:k t:l | lijk`" in row for row in rows)
+    for page in built.rglob("*.md"):
+        for row in re.findall(r"^\|.*$", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            assert not any("\\|" in code for code in re.findall(r"`[^`]*`", row)), (page.name, row)
+
+
 def test_every_page_is_in_the_navigation(built):
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     listed = set(_pages(settings["nav"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from pathlib import Path
@@ -12,17 +11,21 @@ import typer
 
 from benchmarks.options import Json, Quick
 from benchmarks.ranks.launch import launch
+from recollect import UserError
 from recollect.cli.rendering import format_value, print_rows
 
 app = typer.Typer(help="Measure training by several processes.", no_args_is_help=True)
 
 MODELS = {"complex": {"model": "complex", "dim": 32}, "cont": {"model": "cont", "dim": 16}}
+Model = Annotated[list[str] | None, typer.Option(help=f"Some of {', '.join(MODELS)}, each with a static part.")]
 LIMIT_MIB = 512  # memory limit of a process
 OVERHEAD = 1.15  # bytes on the wire may exceed the bound by this factor: headers, replicated tables
 
 
 def task_of(model: str, *, quick: bool, dtype: str = "float64", **changes: Any) -> dict[str, Any]:
     """Return the training of a model with a static part on ICEWS14."""
+    if model not in MODELS:
+        raise UserError(f"unknown model {model!r}; choose some of {', '.join(MODELS)}")
     data = "world" if quick else "icews14"
     options = {**MODELS[model], "static": True, "dtype": dtype} | ({"dim": 4} if quick else {})
     return {"data": data, "recipe": "modern", "model": options, **changes}
@@ -30,10 +33,9 @@ def task_of(model: str, *, quick: bool, dtype: str = "float64", **changes: Any) 
 
 def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print records as a table or as JSON."""
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-    else:
-        print_rows([{name: format_value(value) for name, value in row.items()} for row in rows], as_json=False)
+    if not as_json:
+        rows = [{name: format_value(value) for name, value in row.items()} for row in rows]
+    print_rows(rows, as_json)
 
 
 @app.command()
@@ -42,6 +44,7 @@ def equality(
     epochs: Annotated[int, typer.Option(min=1, help="Epochs after which validation MRR is compared.")] = 4,
     dtype: Annotated[str, typer.Option(help="Number type of the weights: float32, float64.")] = "float64",
     isolated: Annotated[bool, typer.Option("--namespaces", help="Also with every process in a namespace.")] = False,
+    model: Model = None,
     quick: Quick = False,
     as_json: Json = False,
 ) -> None:
@@ -51,8 +54,8 @@ def equality(
     """
     settings = {"epochs": 1 if quick else epochs, "validate_every": 1}
     rows = []
-    for model in MODELS:
-        task = task_of(model, quick=quick, dtype=dtype, settings=settings)
+    for name in model or MODELS:
+        task = task_of(name, quick=quick, dtype=dtype, settings=settings)
         alone = launch(1, task)[0]
         for count, inside in [(2, False), (4, False), *([(2, True), (4, True)] if isolated else [])]:
             together = launch(count, task, isolated=inside)
@@ -61,13 +64,14 @@ def equality(
             pairs = list(zip(alone["losses"][:steps], first["losses"][:steps], strict=True))
             rows.append(
                 {
-                    "model": f"{model} + static, {dtype}",
+                    "model": f"{name} + static, {dtype}",
                     "processes": count,
                     "namespaces": inside,
                     "steps": len(pairs),
                     "largest difference of a loss": max(abs(a - b) / a for a, b in pairs),
-                    "MRR alone": alone["mrr"],
-                    "MRR": first["mrr"],
+                    "validation MRR alone": alone["mrr"],
+                    "validation MRR": first["mrr"],
+                    "difference of MRR": abs(first["mrr"] - alone["mrr"]),
                 }
             )
     show(rows, as_json)
@@ -193,15 +197,15 @@ def speed(
 
 
 @app.command()
-def restart(quick: Quick = False, as_json: Json = False) -> None:
+def restart(model: Model = None, quick: Quick = False, as_json: Json = False) -> None:
     """Kill one of four processes, let torchrun start them again, and continue with two; compare the weights.
 
     Example: `python -m benchmarks ranks restart`
     """
     rows = []
-    for model in MODELS:
+    for name in model or MODELS:
         settings = {"epochs": 3, "validate_every": 1}
-        task = task_of(model, quick=quick, settings=settings)
+        task = task_of(name, quick=quick, settings=settings)
         whole = launch(4, task)[0]
         with tempfile.TemporaryDirectory() as folder:
             checkpoint = str(Path(folder) / "run.partial")
@@ -216,7 +220,7 @@ def restart(quick: Quick = False, as_json: Json = False) -> None:
             fewer = launch(2, part)[0]
         rows.append(
             {
-                "model": model,
+                "model": name,
                 "weights, uninterrupted": whole["digest"],
                 "killed and restarted": killed["digest"],
                 "same bits": killed["digest"] == whole["digest"],

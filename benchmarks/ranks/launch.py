@@ -82,6 +82,7 @@ def _free_port() -> int:
 def namespaces(count: int) -> Iterator[list[list[str]]]:
     """Create network namespaces joined by a bridge; yield the words that run a command in each. Needs root."""
     names = [f"rcl-{rank}" for rank in range(count)]
+    _remove_network(names)  # of a measurement that was killed
     try:
         _ip("link", "add", BRIDGE, "type", "bridge")
         _ip("link", "set", BRIDGE, "up")
@@ -95,9 +96,13 @@ def namespaces(count: int) -> Iterator[list[list[str]]]:
             _ip(*inside, "link", "set", "lo", "up")
         yield [["ip", "netns", "exec", name] for name in names]
     finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-        subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, check=False)
+        _remove_network(names)
+
+
+def _remove_network(names: Sequence[str]) -> None:
+    """Remove the namespaces and the bridge, where they are there."""
+    for words in [*(["netns", "del", name] for name in names), ["link", "del", BRIDGE]]:
+        subprocess.run(["ip", *words], capture_output=True, check=False)
 
 
 def _ip(*words: str) -> None:

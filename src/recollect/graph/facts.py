@@ -57,11 +57,12 @@ def parse_slots(text: str) -> str:
 class Facts:
     """A table of n facts: one id per slot s, p, o, t; optionally a value (default True) and a weight (default 1).
 
-    >>> facts = Facts.of([(0, 1, 2, 3), (4, 1, 2, 5)])
-    >>> facts
-    Facts(2 facts)
-    >>> facts.t.tolist(), len(facts[facts.s == 4])
-    ([3, 5], 1)
+    Examples:
+        >>> facts = Facts.of([(0, 1, 2, 3), (4, 1, 2, 5)])
+        >>> facts
+        Facts(2 facts)
+        >>> facts.t.tolist(), len(facts[facts.s == 4])
+        ([3, 5], 1)
     """
 
     ids: Tensor  # (n, 4) int64, columns in the order of SLOTS
@@ -252,16 +253,17 @@ class LazySplits(Mapping[str, Facts]):
 class EpisodicGraph:
     """Facts by split, with the vocabularies and the time axis of their ids. An unsplit graph has only `train`.
 
-    >>> from recollect import dataset
-    >>> graph = dataset("world", countries=4, years=1)
-    >>> graph.counts
-    {'train': 270, 'valid': 33, 'test': 33}
-    >>> graph.sizes
-    {'entity': 12, 'predicate': 7, 'time': 12}
-    >>> graph.times.span
-    'month, 2000-01 to 2000-12'
-    >>> graph.table(graph.split("train")).columns
-    ['subject', 'predicate', 'object', 'time']
+    Examples:
+        >>> from recollect import dataset
+        >>> graph = dataset("world", countries=4, years=1)
+        >>> graph.counts
+        {'train': 270, 'valid': 33, 'test': 33}
+        >>> graph.sizes
+        {'entity': 12, 'predicate': 7, 'time': 12}
+        >>> graph.times.span
+        'month, 2000-01 to 2000-12'
+        >>> graph.table(graph.split("train")).columns
+        ['subject', 'predicate', 'object', 'time']
     """
 
     entities: Vocabulary

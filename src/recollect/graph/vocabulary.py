@@ -24,11 +24,12 @@ _END = "\0"  # of a label
 class Vocabulary:
     """A two-way map between labels and ids 0, 1, …; `of` sorts by code point, so ids do not depend on row order.
 
-    >>> people = Vocabulary.of("entity", ["Syria", "Turkey", "Syria"])
-    >>> people
-    Vocabulary(entity, 2 labels: 'Syria', 'Turkey')
-    >>> people.index("Turkey")
-    1
+    Examples:
+        >>> people = Vocabulary.of("entity", ["Syria", "Turkey", "Syria"])
+        >>> people
+        Vocabulary(entity, 2 labels: 'Syria', 'Turkey')
+        >>> people.index("Turkey")
+        1
     """
 
     kind: str

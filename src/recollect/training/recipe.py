@@ -225,8 +225,9 @@ class Recipe:
     def for_model(self, name: str) -> Recipe:
         """Return the recipe with every unset field filled by the value that suits the model of that name.
 
-        >>> RECIPES["modern"].for_model("cont").dropout, RECIPES["modern"].for_model("complex").dropout
-        (0.2, 0.0)
+        Examples:
+            >>> RECIPES["modern"].for_model("cont").dropout, RECIPES["modern"].for_model("complex").dropout
+            (0.2, 0.0)
         """
         suited = SUITED.get(name.lower(), TENSOR)
         unset = [each.name for each in fields(self) if getattr(self, each.name) is None]
@@ -257,8 +258,9 @@ class Recipe:
     def parse_option(cls, name: str, text: str) -> Any:
         """Return the value of one field from text; "none" leaves the field unset, to be chosen by the model.
 
-        >>> Recipe.parse_option("epochs", "20"), Recipe.parse_option("predict", "s=1,o=1")
-        (20, {'s': 1.0, 'o': 1.0})
+        Examples:
+            >>> Recipe.parse_option("epochs", "20"), Recipe.parse_option("predict", "s=1,o=1")
+            (20, {'s': 1.0, 'o': 1.0})
         """
         declared = {each.name: each for each in fields(cls)}
         if name not in declared:
