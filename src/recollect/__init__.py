@@ -54,7 +54,7 @@ __all__ = [
     "starts",
     "write_graph",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The modules above, imported when one of their names is first used: PyTorch takes a second to import, and
 # `recollect --help` does not need it.

@@ -165,7 +165,7 @@ def read_matlab(paths: Paths) -> EpisodicGraph:
 
 def _sunday_weeks(starts: list[str]) -> TimeAxis:
     """Return the axis of weeks that start on a Sunday, each named by the ISO week of the following Monday."""
-    mondays = [str(np.datetime64(start) + 1) for start in starts]
+    mondays = [str(np.datetime64(start, "D") + np.timedelta64(1, "D")) for start in starts]
     return TimeAxis.spanning("week", [b for day in mondays if (b := time_bin(day, "week")) is not None])
 
 

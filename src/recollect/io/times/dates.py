@@ -18,6 +18,7 @@ from recollect.errors import UserError
 
 ORDERS = ("ymd", "dmy", "mdy")
 NUMBERS = ("unix", "unix-ms", "excel")  # that the caller may choose; unix-us and unix-ns are found
+YEAR_DIRECTIVES = ("%Y", "%y", "%G", "%c", "%x")  # of strptime; without one, Python 3.13 warns and 3.15 will raise
 OPEN = frozenset(
     (
         *("", "-", "--", "–", "—", "…", "...", "..", "∞", "+∞", "inf", "infinity", "+infinity", "?", "unknown"),
@@ -115,8 +116,10 @@ def check_dates(dates: str | None) -> None:
         raise UserError(
             f"unknown dates {dates!r}; choose {', '.join((*ORDERS, *NUMBERS))} or a format like %d/%m/%Y (strftime)"
         )
+    tells_year = any(directive in dates for directive in YEAR_DIRECTIVES)
     try:
-        is_inverse = datetime.strptime(datetime(2014, 12, 25, tzinfo=UTC).strftime(dates), dates).year == 2014
+        text = datetime(2014, 12, 25, tzinfo=UTC).strftime(dates)
+        is_inverse = tells_year and datetime.strptime(text, dates).year == 2014
     except ValueError as error:
         raise UserError(f"dates={dates!r} is no format of strftime ({error}); write it like %d/%m/%Y") from error
     if not is_inverse:
