@@ -12,7 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,7 @@ class Search:
         optuna = find_optuna()
         self._training_run(self.recipe)  # raise at once what cannot be built
         seconds = 60 * minutes
-        with _errors_only(optuna), self._explained_errors(optuna):
-            study = self._open_study(optuna)
+        with _errors_only(optuna), self._explained_errors(optuna), self._opened_study(optuna) as study:
             start = time.monotonic()  # the study is open: all of the time is for runs
 
             def train(trial: Any) -> float:
@@ -112,31 +111,37 @@ class Search:
     def _training_run(self, recipe: Recipe) -> TrainingRun:
         return TrainingRun(self.graph, self.config, recipe=recipe, seed=self.seed)
 
-    def _open_study(self, optuna: Any) -> Any:
-        """Return the study in the folder, created if there is none; refuse one of other settings."""
+    @contextmanager
+    def _opened_study(self, optuna: Any) -> Iterator[Any]:
+        """Yield the study in the folder, created if there is none; refuse one of other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder / STUDY):  # one worker at a time creates the tables of a new study
-            study = optuna.create_study(
-                storage=open_storage(optuna, self.storage or f"sqlite:///{self.folder / STUDY}"),
-                study_name="recollect",
-                direction="maximize",
-                load_if_exists=True,
-                pruner=optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
+        with ExitStack() as stack:
+            with locked(self.folder / STUDY):  # one worker at a time creates the tables of a new study
+                storage = open_storage(optuna, self.storage or f"sqlite:///{self.folder / STUDY}")
+                if isinstance(storage, optuna.storages.RDBStorage):
+                    stack.callback(storage.engine.dispose)
+                    stack.callback(storage.remove_session)
+                study = optuna.create_study(
+                    storage=storage,
+                    study_name="recollect",
+                    direction="maximize",
+                    load_if_exists=True,
+                    pruner=optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
+                )
+                settings = self._settings()
+                if study.user_attrs.get("about", settings) != settings:
+                    place = self.folder if self.storage is None else "the storage"
+                    raise UserError(f"{place} holds a search for other data, model, dims or recipe; choose another one")
+                study.set_user_attr("about", settings)
+                trials = study.get_trials(deepcopy=False)
+                if all(trial.state == optuna.trial.TrialState.FAIL for trial in trials):
+                    study.enqueue_trial({name: getattr(self.recipe, name) for name in self.space()})
+            # with the same seed, the settings of earlier trials, or of other workers, would be proposed again
+            seed = self.seed + len(trials) if self.storage is None else None
+            study.sampler = optuna.samplers.TPESampler(
+                seed=seed, n_startup_trials=8, constant_liar=self.storage is not None
             )
-            settings = self._settings()
-            if study.user_attrs.get("about", settings) != settings:
-                place = self.folder if self.storage is None else "the storage"
-                raise UserError(f"{place} holds a search for other data, model, dims or recipe; choose another one")
-            study.set_user_attr("about", settings)
-            trials = study.get_trials(deepcopy=False)
-            if all(trial.state == optuna.trial.TrialState.FAIL for trial in trials):
-                study.enqueue_trial({name: getattr(self.recipe, name) for name in self.space()})
-        # with the same seed, the settings of earlier trials, or of other workers, would be proposed again
-        seed = self.seed + len(trials) if self.storage is None else None
-        study.sampler = optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=8, constant_liar=self.storage is not None
-        )
-        return study
+            yield study
 
     def space(self) -> dict[str, tuple[float, float, bool]]:
         """Return the options to search: those that this model uses and that the recipe does not set to 0."""
