@@ -41,7 +41,7 @@ def write(folder: Path, memory: Memory) -> None:
 
 def check(folder: Path) -> None:
     """Load both and raise AssertionError unless each is of one number only."""
-    memory = load(folder / "m")
+    memory = load(folder / "m").snapshot()  # a memory itself follows what others write
     number = memory.about["seed"]
     weights = {float(value) for parameter in memory.model.parameters() for value in parameter.flatten().tolist()}
     parts = (weights, memory.graph.name, memory.model.config.dim, len(memory.graph.times))
