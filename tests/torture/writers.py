@@ -43,8 +43,9 @@ def check(folder: Path) -> None:
     """Load both and raise AssertionError unless each is of one number only."""
     memory = load(folder / "m").snapshot()  # a memory itself follows what others write
     number = memory.about["seed"]
-    weights = {float(value) for parameter in memory.model.parameters() for value in parameter.flatten().tolist()}
-    parts = (weights, memory.graph.name, memory.model.config.dim, len(memory.graph.times))
+    (model,) = memory.scorer.models
+    weights = {float(value) for parameter in model.parameters() for value in parameter.flatten().tolist()}
+    parts = (weights, memory.graph.name, model.config.dim, len(memory.graph.times))
     if parts != ({float(number)}, str(number), number, 12 * number):
         raise AssertionError(f"a memory of {number} has {parts}")
     graph = read(folder / "g")
