@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import json
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import net
+import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 HELP, KEYS = GOLDEN / "help.txt", GOLDEN / "json_keys.json"
 FIXTURES = Path(__file__).parent / "fixtures"
 OPEN = {"importance", "dropped", "busiest_entities", "busiest_predicates"}  # dictionaries whose keys are data
+PINS = (Path(__file__).parents[1] / "constraints.txt").read_text(encoding="utf-8").split()
+HAS_PINNED_TYPER = f"typer=={version('typer')}" in PINS
 NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
 
 
@@ -80,6 +84,7 @@ def json_keys(folder: Path) -> dict[str, Any]:
     return shapes
 
 
+@pytest.mark.skipif(not HAS_PINNED_TYPER, reason="other versions of typer lay out help in another way")
 def test_every_help_is_as_it_was():
     assert help_text().splitlines() == HELP.read_text(encoding="utf-8").splitlines()
 

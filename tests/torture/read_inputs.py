@@ -18,6 +18,7 @@ from typing import Any
 
 import duckdb
 import polars as pl
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -206,7 +207,7 @@ def parquet_table(draw: random.Random) -> bytes:
     labels = [f"e{i % 9}" for i in range(n)]
     columns = {"s": labels, "p": pa.array(labels).dictionary_encode(), "o": [label.encode() for label in labels]}
     if draw.random() < 0.3:
-        columns["weight"] = pa.array([float(i) for i in range(n)], draw.choice((pa.float16(), pa.float64())))
+        columns["weight"] = pa.array(np.arange(n, dtype=draw.choice((np.float16, np.float64))))
     if draw.random() < 0.2:
         columns["struct"] = [{"s": 1, "t": {"x": [label]}} for label in labels]
     out = io.BytesIO()
