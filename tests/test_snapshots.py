@@ -11,8 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import net
 import pytest
+
+import net
 
 GOLDEN = Path(__file__).parent / "golden"
 HELP, KEYS = GOLDEN / "help.txt", GOLDEN / "json_keys.json"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars as pl
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
