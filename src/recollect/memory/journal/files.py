@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,21 +35,28 @@ def open_reader(path: Path, application: int, version: int) -> sqlite3.Connectio
     with explained(path):
         connection = _connect(path, "mode=rw")
         try:
-            found = connection.execute("PRAGMA application_id").fetchone()[0]
+            found, number = _numbers(connection)
         except sqlite3.OperationalError:
-            connection.close()
             connection = open_in_read_only_folder(path)
-            found = connection.execute("PRAGMA application_id").fetchone()[0]
-        except sqlite3.Error:
-            connection.close()
-            raise
-        number = connection.execute("PRAGMA user_version").fetchone()[0]
+            found, number = _numbers(connection)
     if found != application or number != version:
         connection.close()
         if found != application:
             raise UserError(f"{path}: this is no journal of recollect; move it away")
         raise UserError(f"{path}: version {number} of a journal; this version of recollect reads {version}: update it")
     return connection
+
+
+def _numbers(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the application and the version that a database names; close it if it cannot be read."""
+    try:
+        application, version = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+        )
+    except BaseException:
+        connection.close()
+        raise
+    return application, version
 
 
 def open_in_read_only_folder(path: Path) -> sqlite3.Connection:
@@ -61,10 +68,13 @@ def open_in_read_only_folder(path: Path) -> sqlite3.Connection:
         copy = Path(folder) / path.name
         shutil.copyfile(path, copy)
         shutil.copyfile(log, copy.with_name(copy.name + _WAL))
-        copied = _connect(copy, "mode=rw")
         inside = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        copied.backup(inside)
-        copied.close()
+        try:
+            with closing(_connect(copy, "mode=rw")) as copied:
+                copied.backup(inside)
+        except BaseException:
+            inside.close()
+            raise
         return inside
 
 
