@@ -48,7 +48,7 @@ def test_a_semantic_memory_is_asked_without_times(open_page, semantic):
     page.get_by_role("link", name="Whom?").click()
     assert service.about().example.object in texts(page, ".answers .answer")
     page.locator(".answers .stored .why").first.click()
-    assert "The memory has this fact." in texts(page, ".reasons")[0]
+    page.locator(".reasons").get_by_text("The memory has this fact.").first.wait_for()
     assert violations(page) == []
 
 
