@@ -60,7 +60,7 @@ def calibrate_predicted(memory: Memory, *, seed: int = 0) -> Calibration:
     """
     import torch
 
-    from recollect.evaluation.calibration import Calibration, fit_platt, sample_scored
+    from recollect.evaluation.calibration import Calibration, fit_platt
     from recollect.graph.facts import SLOTS
     from recollect.graph.seeds import seeded
     from recollect.memory.learning.fitting import FIT_ROWS, HeldOut
@@ -70,16 +70,7 @@ def calibrate_predicted(memory: Memory, *, seed: int = 0) -> Calibration:
     for slot in SLOTS:
         with torch.no_grad():
             scored = [(facts, memory.model.score_against(facts, slot)) for facts in held_out.facts.split(FIT_ROWS)]
-        sample = sample_scored(
-            scored,
-            slot,
-            answers=held_out.answers,
-            stored=held_out.stored,
-            known=held_out.known,
-            generator=generator,
-            unseen=held_out.unseen,
-        )
-        fits[slot] = fit_platt(sample)
+        fits[slot] = fit_platt(held_out.sample(scored, slot, generator))
     return Calibration(fits, among_predicted=True)
 
 

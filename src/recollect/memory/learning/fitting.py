@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -62,6 +62,13 @@ class HeldOut:
         present = _present(graph) if is_fold else {}
         return cls(valid, answers, stored, known, unseen, present)
 
+    def sample(self, scored: Iterable[tuple[Facts, Tensor]], slot: str, generator: torch.Generator) -> Sample:
+        """Return predicted candidates of scored questions, facts and their (B, N) scores, and which are answers."""
+        return sample_scored(
+            scored, slot, answers=self.answers, stored=self.stored, known=self.known, generator=generator,
+            unseen=self.unseen, present=self.present.get(slot),
+        )  # fmt: skip
+
 
 def _present(graph: EpisodicGraph) -> dict[str, Tensor]:
     """Return which entities and predicates have facts in the train split: (N,) bool by slot."""
@@ -116,16 +123,8 @@ def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
             weights[slot] = fit_weights(scored, slot, known=held_out.known, start=(0.0,) * len(scorer.models) + (1.0,))
             if slot in "so":
                 gains.append(reciprocal_gain(scored, slot, weights[slot], known=held_out.known))
-        samples[slot] = sample_scored(
-            ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored),
-            slot,
-            answers=held_out.answers,
-            stored=held_out.stored,
-            known=held_out.known,
-            generator=generator,
-            unseen=held_out.unseen,
-            present=held_out.present.get(slot),
-        )
+        totals = ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored)
+        samples[slot] = held_out.sample(totals, slot, generator)
     samples[CELL] = sample_times(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
     return Fold(weights, samples, torch.cat(gains))
 
