@@ -19,7 +19,6 @@ app = typer.Typer(help="Measure training by several processes.", no_args_is_help
 MODELS = {"complex": {"model": "complex", "dim": 32}, "cont": {"model": "cont", "dim": 16}}
 Model = Annotated[list[str] | None, typer.Option(help=f"Some of {', '.join(MODELS)}, each with a static part.")]
 LIMIT_MIB = 512  # memory limit of a process
-OVERHEAD = 1.15  # bytes on the wire may exceed the bound by this factor: headers, replicated tables
 
 
 def task_of(model: str, *, quick: bool, dtype: str = "float64", **changes: Any) -> dict[str, Any]:
