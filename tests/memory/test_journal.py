@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -450,4 +451,5 @@ def test_a_journal_is_created_once(place):
     one, two = (Journal.create(journal_path(place), "base", TimeAxis("day", 0, 9)) for _ in range(2))
     assert one.identity == two.identity
     assert one.identity.base == "base"
-    assert open_reader(journal_path(place), 0x52434C4A, 1) is not None
+    with closing(open_reader(journal_path(place), 0x52434C4A, 1)) as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
