@@ -452,4 +452,4 @@ def test_a_journal_is_created_once(place):
     assert one.identity == two.identity
     assert one.identity.base == "base"
     with closing(open_reader(journal_path(place), 0x52434C4A, 1)) as connection:
-        assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (1,)
