@@ -19,7 +19,6 @@ from recollect.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from recollect.evaluation.calibration import Calibration
     from recollect.graph.facts import EpisodicGraph
     from recollect.memory.memory import Memory
 
@@ -42,36 +41,14 @@ def live(
 
 
 def learn(*, seed: int = 0, epochs: int = EPOCHS) -> Memory:
-    """Return a memory of the world by one model alone: its equation, and a calibration of predicted answers."""
+    """Return a memory of the world by one model alone."""
     from recollect.io.datasets import dataset
     from recollect.memory.memory import Memory
     from recollect.training.recipe import RECIPES
 
     recipe = replace(RECIPES["modern"], epochs=epochs, validate_every=epochs)
     graph = dataset("world", seed=seed)
-    memory = Memory.learn(graph, model="complex", dim=DIM, recipe=recipe, history=False, seed=seed)
-    return Memory(memory.scorer, graph, calibrate_predicted(memory, seed=seed), memory.about)
-
-
-def calibrate_predicted(memory: Memory, *, seed: int = 0) -> Calibration:
-    """Return the calibration of a model's answers that are not stored, fitted to the validation split.
-
-    That of `Memory.learn(…, history=False)` is for stored and predicted answers together: too high for the latter.
-    """
-    import torch
-
-    from recollect.evaluation.calibration import Calibration, fit_platt
-    from recollect.graph.facts import SLOTS
-    from recollect.graph.seeds import seeded
-    from recollect.memory.learning.fitting import FIT_ROWS, HeldOut
-
-    held_out, generator = HeldOut.of(memory.graph), seeded(seed)
-    fits = {}
-    for slot in SLOTS:
-        with torch.no_grad():
-            scored = [(facts, memory.model.score_against(facts, slot)) for facts in held_out.facts.split(FIT_ROWS)]
-        fits[slot] = fit_platt(held_out.sample(scored, slot, generator))
-    return Calibration(fits, among_predicted=True)
+    return Memory.learn(graph, model="complex", dim=DIM, recipe=recipe, history=False, seed=seed)
 
 
 def export(memory: Memory, folder: Path) -> list[Path]:
@@ -97,7 +74,7 @@ def check_model(memory: Memory) -> None:
             "learn it with model='complex', static=False, reciprocal=True, history=False"
         )
     if not memory.calibration.among_predicted:
-        raise UserError("the live page has probabilities of predicted answers alone; see calibrate_predicted")
+        raise UserError("an earlier version calibrated this memory by its scores; learn it again for the live page")
 
 
 def page_tensors(memory: Memory) -> dict[str, Tensor]:
@@ -119,7 +96,9 @@ def page_tensors(memory: Memory) -> dict[str, Tensor]:
 
 
 def page_description(memory: Memory) -> dict[str, Any]:
-    """Return labels, calibration (a, b, c, d) by slot, the MRR of withheld facts, and questions about some of them."""
+    """Return labels, calibration by slot, the MRR of withheld facts, and questions about some of them."""
+    from recollect.graph.facts import SLOTS
+
     graph = memory.graph
     report = memory.evaluate("test").to_dict()
     return {
@@ -128,7 +107,8 @@ def page_description(memory: Memory) -> dict[str, Any]:
             "predicate": list(graph.predicates.labels),
             "time": list(graph.times.labels),
         },
-        "calibration": memory.calibration.fits,
+        "calibration": {slot: memory.calibration.fits[slot] for slot in SLOTS},
+        "highest": {slot: memory.calibration.highest[slot] for slot in SLOTS},
         "mrr": {slot: round(figures["mrr"], 3) for slot, figures in report["filtered"].items()},
         "examples": examples(graph),
     }

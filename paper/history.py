@@ -19,8 +19,9 @@ from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.history.cells import CellRates
 from recollect.history.history import History
+from recollect.memory.answering.held_out import HeldOut
 from recollect.memory.answering.scorer import MemoryScorer
-from recollect.memory.learning.fitting import HeldOut, fit_fold
+from recollect.memory.learning.fitting import fit_fold
 from recollect.models.tensor_model import TensorModel
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")

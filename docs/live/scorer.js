@@ -64,9 +64,10 @@ export class Memory {
     return Float64Array.from({ length }, (_, id) => realSum(multiply(query, this.factor(slot, id))));
   }
 
-  /** Return σ((a + d z) x + b + c z): x is the logit of a softmax over all but stored answers, z = log(1 + stored). */
+  /** Return σ((a + d z) x + b + c z), x being the logit of a softmax over all but stored answers, z = log(1 + stored). */
   probabilities(scores, stored, open) {
     const [a, b, c, d] = this.about.calibration[open[0]];
+    const limit = this.about.highest[open[0]]; // what the held-out answers support
     const z = Math.log1p(stored.size);
     const predicted = scores.filter((_, id) => !stored.has(id));
     const highest = Math.max(...predicted);
@@ -74,7 +75,7 @@ export class Memory {
     return scores.map((score) => {
       const logShare = Math.min(score - highest - Math.log(total), -1e-12);
       const x = logShare - Math.log(-Math.expm1(logShare));
-      return 1 / (1 + Math.exp(-(Math.max(0, a + d * z) * x + b + c * z)));
+      return Math.min(limit, 1 / (1 + Math.exp(-(Math.max(0, a + d * z) * x + b + c * z))));
     });
   }
 

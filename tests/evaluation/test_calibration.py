@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from conftest import SIZES, generator, random_facts, random_model
-from recollect.evaluation import calibration as calibration_module
-from recollect.evaluation.calibration import UNCALIBRATED, Calibration, Sample, calibrate, fit_platt, sample_candidates
+from recollect.evaluation.calibration import UNCALIBRATED, Calibration, Sample, fit_platt, sample_predicted
 from recollect.evaluation.reliability import reliability
 from recollect.graph.fact_index import FactIndex
 
@@ -128,46 +127,32 @@ def test_reliability_equals_the_figures_by_hand():
     assert report["bins"][0] == {"from": 0.0, "predicted": pytest.approx(0.05), "observed": 0.0, "candidates": 2}
 
 
-def test_calibration_lowers_the_log_loss_and_probabilities_sum_to_the_number_of_answers():
-    facts = random_facts(60)
-    model = random_model("tucker", "episodic", 3)
-    known = FactIndex(facts, SIZES)
-    calibration = calibrate(model, facts, known=known, slots="spot", generator=generator())
+@pytest.mark.parametrize("among_predicted", [True, False])
+def test_calibration_lowers_the_log_loss_and_probabilities_sum_to_the_number_of_answers(among_predicted):
+    facts, model = random_facts(60), random_model("tucker", "episodic", 3)
+    stored, known = FactIndex(facts[:40], SIZES), FactIndex(facts, SIZES)
     for slot in "spot":
-        sample = sample_candidates(model, facts, slot, known=known, generator=generator())
+        sample = sample_predicted(
+            model, facts, slot, stored=stored, known=known, generator=generator(), among_predicted=among_predicted
+        )
         before = reliability(UNCALIBRATED.probability(sample.score, slot), sample)
-        probability = calibration.probability(sample.score, slot)
-        after = reliability(probability, sample)
-        assert after["log_loss"] < before["log_loss"]
+        calibration = Calibration({slot: fit_platt(sample)}, among_predicted)
+        probability = calibration.probability(sample.score, slot, sample.context)
+        assert reliability(probability, sample)["log_loss"] < before["log_loss"]
         weight = sample.weight / sample.weight.sum()
         assert (weight * probability).sum().item() == pytest.approx((weight * sample.truth).sum().item(), abs=0.03)
 
 
-def test_sampled_candidates_are_unknown_and_represent_all_unknown_ones(monkeypatch):
-    facts = random_facts(30)
-    known = FactIndex(facts, SIZES)
-
-    class Identity:
-        """The score of a candidate is its id, so that ids can be read back."""
-
-        def score_against(self, facts, slot, candidates=None):
-            return torch.arange(5.0).expand(len(facts), 5) if candidates is None else candidates.double()
-
-    monkeypatch.setattr(calibration_module, "MAX_ALL_CANDIDATES", 1)
-    sample = sample_candidates(Identity(), facts, "o", known=known, generator=generator(), count=8)
-    facts = facts[torch.randperm(30, generator=generator())]  # the order in which they were taken
-    ids = sample.score.reshape(30, 9).long()
-    weight = sample.weight.reshape(30, 9)
-    assert ids[:, 0].tolist() == facts.o.tolist()
-    rows, _ = known.find(facts, "o")
-    answers = torch.bincount(rows, minlength=30)
-    unknown = SIZES["entity"] - answers
-    assert weight[:, 0].tolist() == answers.tolist()
-    torch.testing.assert_close(weight[:, 1:].sum(dim=1), unknown.double())
-    for k in range(1, 9):
-        assert not known.contains(facts.with_slot("o", ids[:, k]))[unknown > 0].any()
-    monkeypatch.undo()
-    everything = sample_candidates(Identity(), facts, "o", known=known, generator=generator())
-    assert set(everything.weight[~everything.truth].tolist()) == {1.0}
-    assert everything.weight[everything.truth].sum() == answers.sum()
-    assert len(everything.score) == 30 + int(unknown.sum())
+def test_sampled_candidates_are_all_that_are_not_stored():
+    facts, model = random_facts(30), random_model("tucker", "episodic", 3)
+    stored, known = FactIndex(facts[:20], SIZES), FactIndex(facts, SIZES)
+    sample = sample_predicted(
+        model, facts, "o", stored=stored, known=known, generator=generator(), among_predicted=False
+    )
+    order = torch.randperm(30, generator=generator())  # in which the facts were taken
+    with torch.no_grad():
+        scores = model.score_against(facts[order], "o").double()
+    is_new = ~stored.mask(facts[order], "o")
+    torch.testing.assert_close(sample.score, scores[is_new])
+    assert torch.equal(sample.truth, known.mask(facts[order], "o")[is_new])
+    assert set(sample.weight.tolist()) == {1.0}

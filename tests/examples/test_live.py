@@ -246,5 +246,5 @@ def test_other_memories_are_refused(small_world, memory, tmp_path):
     other = memory_of(random_model("complex", "both", sizes=small_world.sizes), small_world)
     with pytest.raises(UserError, match="the live page evaluates one episodic, reciprocal ComplEx .* got ComplEx, epi"):
         live.export(other, tmp_path)
-    with pytest.raises(UserError, match="probabilities of predicted answers alone"):
+    with pytest.raises(UserError, match="an earlier version calibrated this memory by its scores"):
         live.export(memory_of(memory.model, memory.graph), tmp_path)

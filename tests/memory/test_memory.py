@@ -15,7 +15,7 @@ from recollect import Facts, Memory, ModelConfig, Recipe, TrainingRun, UserError
 from recollect.engine import parallel
 from recollect.evaluation.calibration import UNCALIBRATED
 from recollect.graph.fact_index import FactIndex
-from recollect.graph.facts import SLOT_NAMES
+from recollect.graph.facts import SLOT_NAMES, EpisodicGraph, encode
 from recollect.memory.answering import answers as answers_module
 from recollect.memory.learning.progress import ProgressBar
 from recollect.training.trainer import Epoch, Step
@@ -383,17 +383,42 @@ def test_splits_of_other_names_are_kept(small_world, tmp_path):
     assert load(tmp_path / "m").evaluate("holdout").facts == 10
 
 
-def test_a_semantic_memory_is_calibrated_for_questions_without_time(small_world):
-    # over all subjects of many questions, probabilities add up to about the number that is true at some time
-    recipe = Recipe(epochs=30, learning_rate=0.02, validate_every=10)
-    memory = Memory.learn(small_world, model="complex", dim=8, form="semantic", recipe=recipe)
-    facts = small_world.split("test")[:200]
-    with torch.no_grad():
-        scores = memory.model.score_against(facts, "s")
-    probability = memory.calibration.probability(scores, "s").mean().item()
-    triples = FactIndex(memory.model.normalize(small_world.facts), small_world.sizes)
-    rows, _ = triples.find(memory.model.normalize(facts), "s")
-    assert probability == pytest.approx(len(rows) / scores.numel(), rel=0.35)
+@pytest.fixture(scope="module")
+def triples_withheld(small_world) -> EpisodicGraph:
+    """The world with two of five triples withheld at all times."""
+    part = torch.randint(5, (20_000,), generator=torch.Generator().manual_seed(1))
+    facts = small_world.facts
+    chosen = part[encode(facts, small_world.sizes, "spo")]
+    return small_world.with_splits(
+        {"train": facts[chosen > 1], "valid": facts[chosen == 0], "test": facts[chosen == 1]}
+    )
+
+
+def number_withheld(graph: EpisodicGraph, answers: pl.DataFrame, names: list[str]) -> int:
+    """Return how many answers are facts of the validation and test splits."""
+    withheld = graph.table(Facts.concat([graph.split("valid"), graph.split("test")]))
+    return answers.join(withheld.select(names).unique(), on=names, how="semi").height
+
+
+@pytest.mark.parametrize("form", ["episodic", "semantic"])
+def test_models_alone_are_calibrated_on_what_is_not_stored(triples_withheld, form):
+    # over all predicted answers to many questions, probabilities add up to about the number that is true
+    graph, recipe = triples_withheld, Recipe(epochs=30, learning_rate=0.02, validate_every=10)
+    memory = Memory.learn(graph, model="complex", dim=8, form=form, recipe=recipe, history=False)
+    questions = graph.table(graph.split("test")).drop("subject" if form == "episodic" else ["subject", "time"])
+    answers = memory.recall_many(questions, top=100, include="predicted")
+    asked = questions.with_row_index("query").cast({"query": pl.Int64})
+    answers = answers.join(asked, on="query").select("subject", *questions.columns, "probability")
+    true = number_withheld(graph, answers, answers.columns[:-1])
+    assert answers["probability"].sum() == pytest.approx(true, rel=0.3)
+
+
+def test_what_a_semantic_memory_knows_is_calibrated_on_what_is_not_stored(triples_withheld):
+    graph, recipe = triples_withheld, Recipe(epochs=30, learning_rate=0.02, validate_every=10)
+    memory = Memory.learn(graph, model="complex", dim=8, form="semantic", recipe=recipe)
+    facts = memory.know(include="predicted", top=10**6)
+    true = number_withheld(graph, facts, ["subject", "predicate", "object"])
+    assert facts["probability"].sum() == pytest.approx(true, rel=0.2)
 
 
 def test_labels_may_be_given_as_numbers():

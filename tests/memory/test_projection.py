@@ -12,9 +12,11 @@ from oracles import ORACLES
 from recollect import EpisodicGraph, Facts, ModelConfig, UserError, Vocabulary
 from recollect.engine import parallel
 from recollect.graph.episodes import ends, starts
+from recollect.graph.fact_index import FactIndex
 from recollect.graph.times import TimeAxis
 from recollect.memory.answering import answers, projection
 from recollect.memory.answering.answers import best_triples
+from recollect.memory.answering.held_out import HeldOut
 from recollect.memory.answering.projection import Projection, project, sample_state, scores_over_time, solve_times
 from recollect.models.semantic import semantic_model
 from recollect.models.tensor_model import TensorModel
@@ -276,17 +278,21 @@ def test_the_best_triples_of_scores_that_are_nan_are_an_error():
 
 
 @pytest.mark.parametrize("count", [50, 1000])
-def test_a_sample_of_a_state_represents_all_cells(count):
-    facts, model = random_facts(30), random_model("rescal", "semantic")
-    sample = sample_state(model, facts, 2, generator=generator(), count=count)
-    assert (len(sample.score) == len(CELLS)) is (count >= len(CELLS))
-    triples = sorted({tuple(row[:3]) for row in facts.ids.tolist()})
-    holds = {(s, p, o) for s, p, o, t in facts.ids.tolist() if t == 2}
-    assert sample.truth[: len(triples)].tolist() == [cell in holds for cell in triples]
+def test_a_sample_of_a_state_represents_all_cells_that_are_not_stored(count):
+    facts, model = random_facts(60), random_model("rescal", "semantic")
+    stored, answers = FactIndex(facts[:30], SIZES), FactIndex(facts[30:], SIZES)
+    held_out = HeldOut(facts[30:], answers, stored, FactIndex(facts, SIZES), unseen=2.0)
+    sample = sample_state(model, facts, 2, held_out, generator=generator(), count=count)
+    holds, withheld = ({(s, p, o) for s, p, o, t in part.ids.tolist() if t == 2} for part in (facts[:30], facts[30:]))
+    triples = sorted({tuple(row[:3]) for row in facts.ids.tolist()} - holds)
+    assert (len(sample.score) == len(CELLS) - len(holds)) is (count >= len(CELLS))
+    assert sample.truth[: len(triples)].tolist() == [cell in withheld for cell in triples]
     assert holds
+    assert withheld - holds
     assert not sample.truth[len(triples) :].any()
     assert sample.weight[: len(triples)].tolist() == [1] * len(triples)
-    assert sample.weight.sum().item() == pytest.approx(len(CELLS))
+    assert sample.weight.sum().item() == pytest.approx(len(CELLS) - len(holds))
+    assert set(sample.count.tolist()) == {3.0}
     with torch.no_grad():
         scores = dict(zip(CELLS, model.score(all_cells()).tolist(), strict=True))
     assert sample.score[: len(triples)].tolist() == pytest.approx([scores[cell] for cell in triples])

@@ -13,28 +13,26 @@ from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
 
-MAX_FACTS = 4096  # facts that a fit or a report is computed from; enough for two numbers per slot
+CELL = "cell"  # the key of a calibration of cells, next to those of slots
 MAX_PREDICTED, PREDICTED_ROWS = 2048, 256  # facts whose predicted candidates are sampled, and facts scored at a time
 BEST_CANDIDATES, OTHER_CANDIDATES = 64, 16  # candidates per query: the likeliest, and random ones for all others
 HOPELESS = -5.0  # logit of a share of 0.7 %
 MOST_COUNTED = 0.5  # share of true candidates up to which unseen ones are counted
+ROUNDING = 1e-6  # deviation of scores that says nothing
 MAX_LOGIT = 40.0  # of a fit that has diverged
 CONTEXT_PENALTY = 1.0  # of c and d, in candidates: weak where a few are true
-MAX_ALL_CANDIDATES = 1024  # slots with more ids are sampled
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """p = σ((a + d z) x + b + c z) for each slot: the probability that a candidate completes a true fact.
+    """p = σ((a + d z) x + b + c z) for each slot: the probability that a predicted candidate completes a true fact.
 
-    x is the score θ and z = 0. With `among_predicted`, x is the logit of the candidate's softmax among all that are not
-    stored, and z = log(1 + number of stored answers to the question): a triple that held at many stored times held at
-    more of the others too. With a = 1, b = 0 the former is the paper's σ(θ); it is fitted to stored and
-    predicted candidates together, so that fewer predicted ones are true than it says. The latter is fitted to predicted
-    candidates alone.
+    With `among_predicted`, x is the logit of the candidate's softmax among all that are not stored, and
+    z = log(1 + number of stored answers to the question): a triple that held at many stored times held at more of the
+    others too. Without, x is the score θ and z = 0, which with a = 1, b = 0 is the paper's σ(θ); so it is for cells.
     """
 
-    fits: Mapping[str, tuple[float, ...]]  # slot -> (a, b) or (a, b, c, d)
+    fits: Mapping[str, tuple[float, ...]]  # slot or CELL -> (a, b) or (a, b, c, d)
     among_predicted: bool = False
     highest: Mapping[str, float] = field(default_factory=dict)  # slot -> the highest probability that it says
 
@@ -107,48 +105,26 @@ class Sample:
 
 
 @torch.no_grad()
-def sample_candidates(
-    scorer: Scorer, facts: Facts, slot: str, *, known: FactIndex, generator: torch.Generator, count: int = 64
-) -> Sample:
-    """Return the answers of at most MAX_FACTS facts and the candidates of their queries that are not known answers.
-
-    A slot with at most MAX_ALL_CANDIDATES ids contributes all candidates, a larger one `count` random ones per fact,
-    weighted to represent all. A fact is weighted by the number of known answers to its query: a fact that holds for
-    forty months is forty true cells, of which a split holds only a few.
-    """
-    facts = facts.true()
-    facts = facts[torch.randperm(len(facts), generator=generator)[:MAX_FACTS]]
-    own, size = facts.column(slot)[:, None], known.size(slot)
-    rows, ids = known.find(facts, slot)
-    answers = torch.bincount(rows, minlength=len(facts)).clamp(min=1).double()
-    if size <= MAX_ALL_CANDIDATES:
-        score = scorer.score_against(facts, slot).cpu().double()
-        weight = torch.ones_like(score)
-        weight[rows, ids] = 0  # other true answers are no negatives
-        truth = torch.zeros_like(score, dtype=torch.bool).scatter_(1, own, True)
-    else:
-        negatives = known.draw_unknown(facts, slot, count, generator)
-        score = scorer.score_against(facts, slot, torch.cat([own, negatives], dim=1)).cpu().double()
-        weight = ((size - answers) / count)[:, None].expand_as(score).clone()
-        truth = torch.zeros_like(score, dtype=torch.bool)
-        truth[:, 0] = True
-    weight = torch.where(truth, answers[:, None], weight)
-    used = weight > 0
-    return Sample(score[used], truth[used], weight[used])
-
-
-@torch.no_grad()
 def sample_predicted(
-    scorer: Scorer, facts: Facts, slot: str, *, stored: FactIndex, known: FactIndex, generator: torch.Generator
+    scorer: Scorer,
+    facts: Facts,
+    slot: str,
+    *,
+    stored: FactIndex,
+    known: FactIndex,
+    generator: torch.Generator,
+    among_predicted: bool = True,
 ) -> Sample:
-    """Return the logits among predicted candidates of at most MAX_PREDICTED facts' queries, and whether they are true.
+    """Return predicted candidates of at most MAX_PREDICTED facts' queries, and whether they are true.
 
-    True is all that is known and not stored.
+    True is all that is known and not stored. Without `among_predicted`, their x is the score θ.
     """
     facts = facts.true()
     chosen = facts[torch.randperm(len(facts), generator=generator)[:MAX_PREDICTED]]
     scored = ((part, scorer.score_against(part, slot).cpu()) for part in chosen.split(PREDICTED_ROWS))
-    return sample_scored(scored, slot, answers=known, stored=stored, known=known, generator=generator)
+    return sample_scored(
+        scored, slot, answers=known, stored=stored, known=known, generator=generator, among_predicted=among_predicted
+    )
 
 
 def sample_scored(
@@ -161,6 +137,7 @@ def sample_scored(
     generator: torch.Generator,
     unseen: float = 0.0,
     present: Tensor | None = None,
+    among_predicted: bool = True,
 ) -> Sample:
     """Return the same of facts whose candidates are scored already: n facts, (n, N).
 
@@ -173,7 +150,7 @@ def sample_scored(
     parts: list[Sample] = []
     for part, scores in scored:
         is_stored, is_known, truth = (index.mask(part, slot) for index in (stored, known, answers))
-        logits = predicted_logits(scores, is_stored)
+        logits = predicted_logits(scores, is_stored) if among_predicted else scores.double()
         usable = ~is_stored & (truth | ~is_known)
         if present is not None:
             usable &= present
@@ -222,7 +199,7 @@ def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0, hopefu
             target = counted
     x, z = sample.score, sample.context
     columns = torch.stack([x] if z is None else [x, z, x * z], dim=1)
-    mean, scale = columns.mean(dim=0), columns.std(dim=0, correction=0).clamp(min=1e-12)
+    mean, scale = columns.mean(dim=0), columns.std(dim=0, correction=0).clamp(min=ROUNDING)
     features = torch.cat([(columns - mean) / scale, torch.ones_like(x)[:, None]], dim=1)
     penalty = torch.full((features.shape[1],), CONTEXT_PENALTY / sample.weight.sum().item(), dtype=torch.float64)
     penalty[[0, -1]] = 1e-12
@@ -235,10 +212,10 @@ def fit_platt(sample: Sample, *, steps: int = 100, strength: float = 0.0, hopefu
     theta = _newton(features, target, weight, penalty, centre, start, steps)
     slopes = theta[:-1] / scale
     b = (theta[-1] - (slopes * mean).sum()).item()
-    if z is None:
-        return (slopes[0].item(), b) if slopes[0] > 0 else (0.0, prior.item())
     if sample.count is not None and not bool((features @ theta).abs().max() < MAX_LOGIT):
         return fit_platt(replace(sample, count=None), steps=steps)  # counts above 1 have no minimum in separable data
+    if z is None:
+        return (slopes[0].item(), b) if slopes[0] > 0 else (0.0, prior.item())
     a, c, d = slopes.tolist()
     if a + d * z.mean().item() > 0:
         return a, b, c, d
@@ -281,12 +258,3 @@ def _newton(
         if direction.abs().max() < 1e-9:
             break
     return theta
-
-
-def calibrate(scorer: Scorer, facts: Facts, *, known: FactIndex, slots: str, generator: torch.Generator) -> Calibration:
-    """Fit σ(a θ + b) for every slot with more than one id, on facts that were not trained on."""
-    fits = {}
-    for slot in slots:
-        if known.size(slot) > 1:
-            fits[slot] = fit_platt(sample_candidates(scorer, facts, slot, known=known, generator=generator))
-    return Calibration(fits)

@@ -38,7 +38,7 @@ class Evaluation:
     facts: int  # number of facts that were ranked
     filtered: Mapping[str, Metrics]  # slot -> metrics of realistic ties; other policies under their names
     raw: Mapping[str, Metrics]
-    calibration: Mapping[str, Mapping[str, Metrics]]  # slot -> reliability "before" (σ(θ)) and "after" calibration
+    calibration: Mapping[str, Mapping[str, Metrics]]  # slot -> reliability "before" (σ(x)) and "after" calibration
     protocol: str = INTERPOLATION  # or SINGLE_STEP: everything before the asked time is stored
     intervals: Mapping[str, float] = field(default_factory=dict)  # aeIOU, gIOU and TAC of a split with intervals
 

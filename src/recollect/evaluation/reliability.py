@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.evaluation.calibration import UNCALIBRATED, Calibration, Sample, sample_candidates, sample_predicted
+from recollect.evaluation.calibration import UNCALIBRATED, Calibration, Sample, sample_predicted
 from recollect.evaluation.ranking import Scorer
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import SLOT_NAMES, Facts
@@ -71,22 +71,19 @@ def reliability_report(
     calibration: Calibration,
     *,
     known: FactIndex,
+    stored: FactIndex,
     slots: str,
     generator: torch.Generator,
-    stored: FactIndex | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return, by slot, the reliability of σ(x) ("before") and of calibrated probabilities ("after").
-
-    With `stored`, of predicted answers alone, x being their logit among these; else of all, x being the score.
-    """
+    """Return, by slot, the reliability of predicted answers: of σ(x) ("before"), and calibrated ("after")."""
     report = {}
     for slot in slots:
         if known.size(slot) < 2:
             continue
-        if stored is None:
-            sample = sample_candidates(scorer, facts, slot, known=known, generator=generator)
-        else:
-            sample = sample_predicted(scorer, facts, slot, stored=stored, known=known, generator=generator)
+        sample = sample_predicted(
+            scorer, facts, slot, stored=stored, known=known, generator=generator,
+            among_predicted=calibration.among_predicted,
+        )  # fmt: skip
         report[SLOT_NAMES[slot]] = {
             "before": reliability(UNCALIBRATED.probability(sample.score, slot), sample),
             "after": reliability(calibration.probability(sample.score, slot, sample.context), sample),

@@ -69,9 +69,9 @@ def _reliability(
         scorer.normalize(facts),
         calibration,
         known=scorer.normalize_index(known),
+        stored=stored,
         slots=slots,
         generator=seeded(0),
-        stored=stored if calibration.among_predicted else None,
     )
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from recollect.engine import one_thread
 from recollect.evaluation.calibration import (
+    CELL,
     PREDICTED_ROWS,
     Calibration,
     Sample,
@@ -43,7 +44,7 @@ from recollect.history.history import History
 from recollect.history.new_predicates import with_new_class, with_new_weights
 from recollect.history.state import kernel_shape, weights_shape
 from recollect.memory.answering.answers import Answers
-from recollect.memory.answering.knowledge import CELL, likely_cells, sample_cells
+from recollect.memory.answering.knowledge import likely_cells, sample_cells
 
 FORECASTS = "forecasts"  # the file of the kernels in a bundle, and the key of their calibration
 SLOTS = "spo"  # that can be asked for at a time that is given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recollect.engine import one_thread
-from recollect.evaluation.calibration import Calibration, Sample
+from recollect.evaluation.calibration import CELL, Calibration, Sample
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
 from recollect.graph.run_index import RunIndex
@@ -19,13 +20,12 @@ from recollect.history.bins import Ints
 from recollect.history.cells import CellRates
 from recollect.history.edges import Floats
 from recollect.memory.answering.answers import NO_ANSWERS, Answers, best_triples
+from recollect.memory.answering.held_out import HeldOut
 from recollect.memory.answering.projection import Progress, SemanticStates
 from recollect.memory.answering.scorer import MemoryScorer, only_model
 from recollect.models.semantic import plain_model
 from recollect.models.tensor_model import TensorModel
 
-CELL = "cell"  # the calibration of cells, beside those of slots
-FIT_TIMES = 32  # times whose cells a calibration is fitted to
 BEST_CELLS, OTHER_CELLS = 2048, 2048  # per time: the likeliest cells, and random ones that stand for all others
 MIN_RATE = 1e-5  # facts per cell; below it evidence says nothing, and log λ would bend the calibration
 BLOCK_PAIRS = 2**16  # pairs of entities whose cells are rated at a time
@@ -75,7 +75,7 @@ class Knowledge:
             found, scores = best_triples(model, given, top + len(every))
             is_new = ~self.stored.contains(found.with_slot("t", time))
             found, scores = found[is_new][:wanted], scores[is_new][:wanted]
-            probabilities = calibration.probability(scores, "o")
+            probabilities = calibration.probability(scores, CELL)
         sure = torch.ones(len(held), dtype=torch.float64)
         return Answers(
             torch.zeros(len(held) + len(found), dtype=torch.int64),
@@ -99,7 +99,10 @@ class Knowledge:
         """Return the model of what holds at a time: its projection, or itself if it is semantic already."""
         if "t" in self.scorer.slots:
             return self.semantic_at(time, progress)
-        return plain_model(self._model), self.calibration
+        if CELL in self.calibration.fits or self.calibration.among_predicted:
+            return plain_model(self._model), self.calibration
+        of_objects = self.calibration.fits.get("o", (1.0, 0.0))  # of a memory that an earlier version saved
+        return plain_model(self._model), Calibration({CELL: of_objects})
 
     @property
     def _model(self) -> TensorModel:
@@ -147,15 +150,14 @@ def _scores(rates: Floats) -> Tensor:
     return torch.from_numpy(np.log(np.maximum(rates, MIN_RATE))).double()
 
 
-def sample_times(
-    cells: CellRates, stored: FactIndex, valid: Facts, answers: FactIndex, generator: torch.Generator
-) -> Sample:
-    """Return log λ of cells that are not stored, at times of held-out facts, and whether they are `answers`."""
-    times = valid.t.unique()
-    times = times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]]
-    return Sample.concat(
-        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator) for time in times.tolist()
+def sample_times(cells: CellRates, held_out: HeldOut, generator: torch.Generator) -> Sample:
+    """Return log λ of cells that are not stored, at times of held-out facts, and whether they are such facts."""
+    stored, answers = held_out.stored, held_out.answers
+    sample = Sample.concat(
+        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator)
+        for time in held_out.times(generator)
     )
+    return replace(sample, count=torch.full_like(sample.weight, 1 + held_out.unseen))
 
 
 def sample_cells(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 
@@ -29,17 +29,19 @@ from torch import Tensor
 
 from recollect.engine import one_thread, parallel_for
 from recollect.errors import UserError
-from recollect.evaluation.calibration import Calibration, Sample, fit_platt
+from recollect.evaluation.calibration import CELL, Calibration, Sample, fit_platt, highest_probability
 from recollect.graph import episodes
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts, distinct, encode
 from recollect.graph.seeds import seeded
+from recollect.memory.answering.held_out import HeldOut
 from recollect.models.semantic import check_projectable, plain_model, semantic_model
 from recollect.models.tensor_model import TensorModel
 
 RIDGE = 1e-2  # in units of the mean ‖φ‖² of a triple: independent of the scale of a model's embeddings
 UNSEEN = 1e-2  # weight of any cell, relative to a triple that occurs
 DIRECT = 2048  # elements of a time row up to which its equations are solved directly
+LOWEST = 0.25  # share of the answers that a calibration leaves out, with all cells that score lower
 SAMPLE = 2**20  # cells that a calibration is fitted to
 STEPS = 60  # of conjugate gradients, at most
 RESIDUAL = 1e-2  # relative to that of zero rows, at which conjugate gradients stop
@@ -277,14 +279,20 @@ def _mean_square(model: TensorModel, triples: Facts) -> float:
 
 @torch.no_grad()
 def sample_state(
-    model: TensorModel, facts: Facts, time: int, *, generator: torch.Generator, count: int = SAMPLE
+    model: TensorModel,
+    triples: Facts,
+    time: int,
+    held_out: HeldOut,
+    *,
+    generator: torch.Generator,
+    count: int = SAMPLE,
 ) -> Sample:
-    """Return scores and truth at a time of every triple that ever occurs, and of other cells with weights.
+    """Return scores of cells that are not stored at a time, and whether they are answers then.
 
-    All other cells if the tensor has at most `count`, else `count` random ones that represent them.
+    They are all `triples`, and all other cells if the tensor has at most `count`, else `count` random ones that
+    represent them.
     """
-    triples = distinct(Facts(facts.ids).with_slot("t", 0), model.sizes)
-    holds = FactIndex(facts[facts.t == time].with_slot("t", 0), model.sizes).contains(triples)
+    triples = distinct(Facts(triples.ids).with_slot("t", 0), model.sizes)
     sizes = [model.sizes[KINDS[slot]] for slot in "spo"]
     if math.prod(sizes) <= count:  # the few false cells that score high matter most, and a sample would miss them
         cells = Facts(torch.cartesian_prod(*(torch.arange(size) for size in sizes), torch.tensor([0])).view(-1, 4))
@@ -292,8 +300,11 @@ def sample_state(
         s, p, o = (torch.randint(size, (count,), generator=generator) for size in sizes)
         cells = Facts.from_columns(s, p, o, torch.zeros_like(s))
     others = cells[~FactIndex(triples, model.sizes).contains(cells)]
-    weight = (math.prod(sizes) - len(triples)) / max(1, len(others))
-    every = Facts.concat([triples, others])
+    weight = torch.ones(len(triples) + len(others), dtype=torch.float64)
+    weight[len(triples) :] = (math.prod(sizes) - len(triples)) / max(1, len(others))
+    every = Facts.concat([triples, others]).with_slot("t", time)
+    is_new = ~held_out.stored.contains(every)
+    every, weight = every[is_new], weight[is_new]
     scores = torch.empty(len(every), dtype=torch.float64)
 
     def score(start: int, stop: int) -> None:
@@ -301,20 +312,16 @@ def sample_state(
 
     with one_thread():
         parallel_for(score, len(every), len(every) * model.config.dim)
-    return Sample(
-        scores,
-        torch.cat([holds, torch.zeros(len(others), dtype=torch.bool)]),
-        torch.cat([torch.ones(len(triples), dtype=torch.float64), scores.new_full((len(others),), weight)]),
-    )
+    return Sample(scores, held_out.answers.contains(every), weight, count=torch.full_like(weight, 1 + held_out.unseen))
 
 
 class SemanticStates:
-    """The semantic models of a graph as of any time and their calibrations, computed when first needed."""
+    """The semantic models of a graph as of any time and their calibration, computed when first needed."""
 
     def __init__(self, model: TensorModel, graph: EpisodicGraph) -> None:
         self.model, self.graph = model, graph
         self._projection: Projection | None = None
-        self._states: dict[int, tuple[TensorModel, Calibration]] = {}  # by time
+        self._models: dict[int, TensorModel] = {}  # by time
         self._lock = Lock()
 
     def at(self, time: int, progress: Progress | None = None) -> tuple[TensorModel, Calibration]:
@@ -326,14 +333,36 @@ class SemanticStates:
             training = self.graph.with_splits({"train": self.graph.split("train")})
             starts, ends = episodes.starts(training), episodes.ends(training)
             self._projection = project(self.model, starts, ends, progress=progress)
-        found = self._states.get(time)
+        found = self._models.get(time)
         if found is None:
-            model = self._projection.at(time)
-            seen = [self.graph.splits[name].true() for name in ("train", "valid") if name in self.graph.splits]
-            fit = fit_platt(sample_state(model, Facts.concat(seen), time, generator=seeded(0)))
-            found = model, Calibration(dict.fromkeys("spo", fit))
+            found = self._projection.at(time)
             with self._lock:
-                if len(self._states) >= STATES:
-                    del self._states[next(iter(self._states))]  # the oldest
-                self._states[time] = found
-        return found
+                if len(self._models) >= STATES:
+                    del self._models[next(iter(self._models))]  # the oldest
+                self._models[time] = found
+        return found, self._calibration
+
+    @cached_property
+    def _calibration(self) -> Calibration:
+        """The calibration of cells as of any time, fitted to held-out facts.
+
+        Without these it is fitted to stored ones, which are recalled better, and says no more than no answer supports.
+        """
+        assert self._projection is not None
+        held_out, generator = HeldOut.of(self.graph), seeded(0)
+        answers = len(held_out.facts)
+        if not answers:
+            nothing = FactIndex(Facts.of([]), self.graph.sizes)
+            held_out = replace(held_out, facts=self.graph.split("train"), answers=held_out.stored, stored=nothing)
+        triples, times = Facts.concat([self.graph.split("train"), held_out.facts]), held_out.times(generator)
+        sample = Sample.concat(
+            sample_state(
+                self._projection.at(time), triples, time, held_out, generator=generator, count=SAMPLE // len(times)
+            )
+            for time in times
+        )
+        # the lowest answers would bend the fit to candidates that nobody looks at
+        hopeful = sample[sample.score >= sample.score[sample.truth].quantile(LOWEST)] if sample.truth.any() else sample
+        slots = ("s", "p", "o", CELL)
+        highest = dict.fromkeys(slots, highest_probability(answers))
+        return Calibration(dict.fromkeys(slots, fit_platt(hopeful)), highest=highest)

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from recollect.evaluation.calibration import (
-    UNCALIBRATED,
-    Calibration,
-    Sample,
-    calibrate,
-    fit_platt,
-    highest_probability,
-    sample_scored,
-)
+from recollect.evaluation.calibration import CELL, Calibration, Sample, fit_platt, highest_probability
 from recollect.evaluation.ranking import Scorer
-from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts
-from recollect.graph.run_index import index_of
-from recollect.graph.runs import Runs, sampled, stored_in
 from recollect.graph.seeds import seeded
-from recollect.memory.answering.knowledge import CELL, sample_times
+from recollect.memory.answering.held_out import HeldOut
+from recollect.memory.answering.knowledge import sample_times
+from recollect.memory.answering.projection import sample_state
 from recollect.memory.answering.scorer import MemoryScorer, Scored, fit_weights, reciprocal_gain, score_parts
-from recollect.models.tensor_model import TensorModel
+from recollect.models.semantic import plain_model
 
 FIT_FACTS = {"s": 2048, "p": 2048, "o": 2048, "t": 512}  # at most: scoring all times costs a model most
 FIT_ROWS, BLOCK_BYTES = 256, 2**25  # facts scored at a time; fewer if their scores would take more bytes
@@ -34,58 +25,6 @@ MIN_FACTS = 16  # at least
 FIT_BYTES = {"s": 2**28, "p": 2**28, "o": 2**28, "t": 2**24}  # of scores; larger graphs are fitted to fewer facts
 SLOPE_STRENGTH = 10.0  # of a calibration whose slope is 1, in held-out answers: matters to graphs of a few facts
 Weights = dict[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Facts that are not stored, and what is stored."""
-
-    facts: Facts
-    answers: FactIndex  # the same facts, or all times of their runs
-    stored: FactIndex
-    known: FactIndex  # both
-    unseen: float = 0.0  # facts that are withheld besides, the test split, for each held-out fact
-    present: Mapping[str, Tensor] = field(default_factory=dict)  # slot -> which ids can be answers, if not all: (N,)
-
-    @classmethod
-    def of(cls, graph: EpisodicGraph, *, is_fold: bool = False) -> HeldOut:
-        """Return the validation split as held-out facts of the train split; of runs, one time each.
-
-        In a fold of a graph that is learned whole, labels without a stored fact are no answers: a memory has none.
-        """
-        valid = sampled(graph, "valid", seeded(0)).true()
-        answers, stored, known = (
-            index_of(stored_in(graph, *splits), graph.sizes) for splits in (["valid"], ["train"], ["train", "valid"])
-        )
-        at_random = len(valid) > 0 and int(valid.t.min()) <= _last_time(graph)
-        unseen = graph.counts.get("test", 0) / max(1, graph.counts.get("valid", 0)) if at_random else 0.0
-        present = _present(graph) if is_fold else {}
-        return cls(valid, answers, stored, known, unseen, present)
-
-    def sample(self, scored: Iterable[tuple[Facts, Tensor]], slot: str, generator: torch.Generator) -> Sample:
-        """Return predicted candidates of scored questions, facts and their (B, N) scores, and which are answers."""
-        return sample_scored(
-            scored, slot, answers=self.answers, stored=self.stored, known=self.known, generator=generator,
-            unseen=self.unseen, present=self.present.get(slot),
-        )  # fmt: skip
-
-
-def _present(graph: EpisodicGraph) -> dict[str, Tensor]:
-    """Return which entities and predicates have facts in the train split: (N,) bool by slot."""
-    train = stored_in(graph, "train")
-    facts = train.first if isinstance(train, Runs) else train
-    entities = torch.zeros(graph.sizes["entity"], dtype=torch.bool)
-    entities[torch.cat([facts.s, facts.o])] = True
-    predicates = torch.zeros(graph.sizes["predicate"], dtype=torch.bool)
-    predicates[facts.p] = True
-    return {"s": entities, "p": predicates, "o": entities}
-
-
-def _last_time(graph: EpisodicGraph) -> int:
-    """Return the last time of the train split; −1 if it is empty."""
-    found = stored_in(graph, "train")
-    times = found.last if isinstance(found, Runs) else found.t
-    return int(times.max()) if len(times) else -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,23 +49,35 @@ class Fold:
 
 
 def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
-    """Fit the weights of a scorer with history to held-out facts, and score their candidates."""
-    assert scorer.cells is not None
-    generator = seeded(seed)
+    """Fit the weights of a scorer's parts to held-out facts, and score their candidates."""
+    held_out, generator = held_out.normalized(scorer), seeded(seed)
+    parts, history = scorer.parts, scorer.history
+    start = (1 / len(parts),) * len(parts) if history is None else (0.0,) * len(scorer.models) + (1.0,)
     weights: Weights = {}
     samples, gains = {}, [torch.empty(0)]
     for slot in scorer.slots:
         if held_out.stored.size(slot) < 2:
             continue
-        scored = _score(scorer.parts, held_out.facts, slot, held_out.stored.size(slot), generator)
-        if scorer.models:
-            weights[slot] = fit_weights(scored, slot, known=held_out.known, start=(0.0,) * len(scorer.models) + (1.0,))
-            if slot in "so":
+        scored = _score(parts, held_out.facts, slot, held_out.stored.size(slot), generator)
+        if len(parts) > 1:
+            weights[slot] = fit_weights(scored, slot, known=held_out.known, start=start)
+            if history is not None and slot in "so":
                 gains.append(reciprocal_gain(scored, slot, weights[slot], known=held_out.known))
         totals = ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored)
         samples[slot] = held_out.sample(totals, slot, generator)
-    samples[CELL] = sample_times(scorer.cells, held_out.stored, held_out.facts, held_out.answers, generator)
+    samples.update(_sample_of_cells(scorer, held_out, generator))
     return Fold(weights, samples, torch.cat(gains))
+
+
+def _sample_of_cells(scorer: MemoryScorer, held_out: HeldOut, generator: torch.Generator) -> dict[str, Sample]:
+    """Return scored cells of a scorer that says itself what holds, by the key CELL; nothing for an episodic model."""
+    if scorer.cells is not None:
+        return {CELL: sample_times(scorer.cells, held_out, generator)}
+    if len(scorer.models) > 1 or "t" in scorer.slots:
+        return {}
+    model = plain_model(scorer.models[0])
+    triples = Facts.concat([held_out.stored.facts, held_out.answers.facts])
+    return {CELL: sample_state(model, triples, 0, held_out, generator=generator)}
 
 
 def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
@@ -152,21 +103,6 @@ def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
 def _density(graph: EpisodicGraph, cells: int) -> float:
     """Return the logit of the share of cells that are stored."""
     return math.log(max(1, graph.counts["train"]) / (cells + 1))
-
-
-def fit_without_history(models: Sequence[TensorModel], held_out: HeldOut, seed: int) -> tuple[Weights, Calibration]:
-    """Return the weights of several models by slot, and the calibration of their sum; semantic models know no times."""
-    if not len(held_out.facts):
-        return {}, UNCALIBRATED
-    model, generator = models[0], seeded(seed)
-    facts, known = model.normalize(held_out.facts), model.normalize_index(held_out.known)
-    weights: Weights = {}
-    if len(models) > 1:
-        for slot in model.slots:
-            scored = _score(models, facts, slot, known.size(slot), generator)
-            weights[slot] = fit_weights(scored, slot, known=known, start=(1 / len(models),) * len(models))
-    scorer = MemoryScorer(tuple(models), None, weights).ranked
-    return weights, calibrate(scorer, facts, known=known, slots=model.slots, generator=generator)
 
 
 def _score(parts: Sequence[Scorer], facts: Facts, slot: str, size: int, generator: torch.Generator) -> list[Scored]:

@@ -22,9 +22,10 @@ from recollect.graph.runs import stored
 from recollect.history.cells import CellRates
 from recollect.history.history import History
 from recollect.memory.answering.forecasts import Forecaster, fit_forecaster
+from recollect.memory.answering.held_out import HeldOut
 from recollect.memory.answering.intervals import fit_predictor
 from recollect.memory.answering.scorer import MemoryScorer
-from recollect.memory.learning.fitting import Fold, HeldOut, calibration_of, fit_fold, fit_without_history
+from recollect.memory.learning.fitting import Fold, calibration_of, fit_fold
 from recollect.memory.learning.folds import has_validation, held_out_folds
 from recollect.memory.learning.model_growth import GrownModels
 from recollect.memory.learning.progress import ProgressBar
@@ -130,7 +131,7 @@ class Learning:
         self._choice = choose(
             models, fold, history=self.with_history, seed=self.seed, show=self.show, is_fold=fold is not self.graph
         )
-        if self.is_auto and self._choice.fold is not None and not self._choice.fold.is_gain:
+        if self.is_auto and self.with_history and self._choice.fold is not None and not self._choice.fold.is_gain:
             return _no_gain(models, self._choice.fold)
         return ""
 
@@ -189,7 +190,7 @@ class Choice:
     cells: CellRates | None
     weights: Mapping[str, tuple[float, ...]]
     calibration: Calibration
-    fold: Fold | None = None  # of a history
+    fold: Fold | None = None
     intervals: IntervalPredictor | None = None
 
     def learned(
@@ -232,19 +233,18 @@ def choose(
 ) -> Choice:
     """Fit weights and calibration on the validation split of a graph, never on its test split."""
     held_out = HeldOut.of(graph, is_fold=is_fold)
-    if not history:
-        with one_thread():
-            return Choice(None, None, *fit_without_history(models, held_out, seed))
-    with show() as progress:
-        fitted = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=progress)
-    cells = CellRates.fit(fitted, seed=seed)
+    fitted = cells = None
+    if history:
+        with show() as progress:
+            fitted = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=progress)
+        cells = CellRates.fit(fitted, seed=seed)
     if not len(held_out.facts):
         return Choice(fitted, cells, {}, calibration_of([], graph))
     with one_thread():
         fold = fit_fold(MemoryScorer(models, fitted, {}, cells), held_out, seed)
         scorer = MemoryScorer(models, fitted, fold.weights, cells)
         intervals = None
-        if len(graph.times) <= INTERVAL_TIMES:
+        if history and len(graph.times) <= INTERVAL_TIMES:
             intervals = fit_predictor(scorer, graph, held_out.stored, seed=seed)
         return Choice(fitted, cells, fold.weights, calibration_of([fold], graph), fold, intervals)
 

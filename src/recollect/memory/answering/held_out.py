@@ -1,0 +1,81 @@
+"""Facts that a memory does not store: its weights and its calibration are fitted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from recollect.evaluation.calibration import Sample, sample_scored
+from recollect.graph.fact_index import FactIndex
+from recollect.graph.facts import EpisodicGraph, Facts
+from recollect.graph.run_index import index_of
+from recollect.graph.runs import Runs, sampled, stored_in
+from recollect.graph.seeds import seeded
+from recollect.memory.answering.scorer import MemoryScorer
+
+FIT_TIMES = 32  # times whose cells a calibration is fitted to
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Facts that are not stored, and what is stored."""
+
+    facts: Facts
+    answers: FactIndex  # the same facts, or all times of their runs
+    stored: FactIndex
+    known: FactIndex  # both
+    unseen: float = 0.0  # facts that are withheld besides, the test split, for each held-out fact
+    present: Mapping[str, Tensor] = field(default_factory=dict)  # slot -> which ids can be answers, if not all: (N,)
+
+    @classmethod
+    def of(cls, graph: EpisodicGraph, *, is_fold: bool = False) -> HeldOut:
+        """Return the validation split as held-out facts of the train split; of runs, one time each.
+
+        In a fold of a graph that is learned whole, labels without a stored fact are no answers: a memory has none.
+        """
+        valid = sampled(graph, "valid", seeded(0)).true()
+        answers, stored, known = (
+            index_of(stored_in(graph, *splits), graph.sizes) for splits in (["valid"], ["train"], ["train", "valid"])
+        )
+        at_random = len(valid) > 0 and int(valid.t.min()) <= _last_time(graph)
+        unseen = graph.counts.get("test", 0) / max(1, graph.counts.get("valid", 0)) if at_random else 0.0
+        present = _present(graph) if is_fold else {}
+        return cls(valid, answers, stored, known, unseen, present)
+
+    def normalized(self, scorer: MemoryScorer) -> HeldOut:
+        """Return the same facts as a scorer tells them apart: semantic ones without their times."""
+        answers, stored, known = map(scorer.normalize_index, (self.answers, self.stored, self.known))
+        return replace(self, facts=scorer.normalize(self.facts), answers=answers, stored=stored, known=known)
+
+    def times(self, generator: torch.Generator) -> list[int]:
+        """Return at most FIT_TIMES random times of held-out facts."""
+        times = self.facts.t.unique()
+        return times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]].tolist()
+
+    def sample(self, scored: Iterable[tuple[Facts, Tensor]], slot: str, generator: torch.Generator) -> Sample:
+        """Return predicted candidates of scored questions, facts and their (B, N) scores, and which are answers."""
+        return sample_scored(
+            scored, slot, answers=self.answers, stored=self.stored, known=self.known, generator=generator,
+            unseen=self.unseen, present=self.present.get(slot),
+        )  # fmt: skip
+
+
+def _present(graph: EpisodicGraph) -> dict[str, Tensor]:
+    """Return which entities and predicates have facts in the train split: (N,) bool by slot."""
+    train = stored_in(graph, "train")
+    facts = train.first if isinstance(train, Runs) else train
+    entities = torch.zeros(graph.sizes["entity"], dtype=torch.bool)
+    entities[torch.cat([facts.s, facts.o])] = True
+    predicates = torch.zeros(graph.sizes["predicate"], dtype=torch.bool)
+    predicates[facts.p] = True
+    return {"s": entities, "p": predicates, "o": entities}
+
+
+def _last_time(graph: EpisodicGraph) -> int:
+    """Return the last time of the train split; −1 if it is empty."""
+    found = stored_in(graph, "train")
+    times = found.last if isinstance(found, Runs) else found.t
+    return int(times.max()) if len(times) else -1
