@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from starlette.datastructures import Headers
 
 from recollect.cli.main import app
+from recollect.serve.http.guard import Access
+from recollect.serve.problems import ProblemError
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+TOKEN = "a-long-enough-token"
 
 
 def check_command(words: list[str]) -> None:
@@ -34,6 +38,17 @@ def test_the_compose_file_starts_replicas_of_a_command_that_exists():
     assert [config["source"] for config in balancer["configs"]] == list(compose["configs"])
     assert "server memory:8000;" in compose["configs"]["nginx"]["content"]
     compile(memory["healthcheck"]["test"][3], "healthcheck", "exec")
+
+
+def test_the_balancer_of_the_compose_file_leaves_the_host_as_it_is():
+    yaml = pytest.importorskip("yaml")
+    nginx = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["configs"]["nginx"]["content"]
+    assert "proxy_set_header Host $$http_host;" in nginx  # Compose reads $$ as $
+    page = Headers({"host": "127.0.0.1:8080", "origin": "http://127.0.0.1:8080", "authorization": f"Bearer {TOKEN}"})
+    Access(token=TOKEN).check("/v1/facts", page)
+    renamed = Headers({**page, "host": "memory"})  # nginx's default is the name of the upstream
+    with pytest.raises(ProblemError, match="may not ask this service"):
+        Access(token=TOKEN).check("/v1/facts", renamed)
 
 
 def test_the_unit_is_valid_and_starts_a_command_that_exists(tmp_path):
