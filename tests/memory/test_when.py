@@ -59,6 +59,16 @@ def test_stored_runs_come_first_and_the_predicted_interval_last(memory):
     assert predicted["probability"].item() > 0.5
 
 
+def test_the_predicted_interval_has_no_stored_times(memory):
+    for row in memory.graph.table(interval_runs(memory.graph, "train").first).rows(named=True)[:60]:
+        found = memory.when(row["subject"], row["predicate"], row["object"])
+        times = memory.graph.times
+        spans = [(times.index(start), times.index(end)) for start, end in found.select("start", "end").rows()]
+        *held, (first, last) = spans
+        assert first <= last
+        assert all(last < start or end < first for start, end in held)
+
+
 def test_the_probability_of_an_interval_is_the_mean_over_its_times(memory):
     (start, end, probability, _) = memory.when("x1", "leads", "c1").row(0)
     each = memory.probabilities("x1", "leads", "c1").filter(pl.col("time").is_between(pl.lit(start), pl.lit(end)))

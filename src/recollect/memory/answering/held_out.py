@@ -11,8 +11,8 @@ from torch import Tensor
 from recollect.evaluation.calibration import Sample, sample_scored
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import EpisodicGraph, Facts
-from recollect.graph.run_index import index_of
-from recollect.graph.runs import Runs, sampled, stored_in
+from recollect.graph.run_index import RunIndex, index_of
+from recollect.graph.runs import Runs, maximal_runs, sampled, stored_in
 from recollect.graph.seeds import seeded
 from recollect.memory.answering.scorer import MemoryScorer
 
@@ -49,6 +49,13 @@ class HeldOut:
         """Return the same facts as a scorer tells them apart: semantic ones without their times."""
         answers, stored, known = map(scorer.normalize_index, (self.answers, self.stored, self.known))
         return replace(self, facts=scorer.normalize(self.facts), answers=answers, stored=stored, known=known)
+
+    @property
+    def run_count(self) -> int:
+        """The number of runs of the facts: how often something was held out that is not known from its neighbours."""
+        if isinstance(self.answers, RunIndex):
+            return len(self.answers.runs)
+        return len(maximal_runs(self.facts, self.answers.sizes))
 
     def times(self, generator: torch.Generator) -> list[int]:
         """Return at most FIT_TIMES random times of held-out facts."""

@@ -59,8 +59,7 @@ def evaluate_intervals(
     if runs is None:
         return {}
     rows = max(1, SCORE_BYTES // (8 * len(graph.times)))
-    parts = [_scores(scorer, stored, part) for part in runs.first.split(rows)]
-    predicted = [predictor.predict(each, part.p) for each, part in zip(parts, runs.first.split(rows), strict=True)]
+    predicted = [_predict(predictor, scorer, stored, part) for part in runs.first.split(rows)]
     return {"intervals": len(runs), **interval_metrics(_bounds(runs), torch.cat(predicted))}
 
 
@@ -79,7 +78,7 @@ def when_table(
     held = _stored_runs(stored, triple)
     rows = [(*bounds, 1.0, "stored") for bounds in reversed(_bounds(held).tolist())]
     if held.count < len(graph.times):
-        first, last = predictor.predict(_scores(scorer, stored, triple), triple.p)[0].tolist()
+        first, last = _predict(predictor, scorer, stored, triple)[0].tolist()
         scores = scorer.score_against(triple, "t").cpu().double()
         probabilities = calibration.answer_probabilities(scores, stored.mask(triple, "t"), "t")
         rows.append((first, last, probabilities[0, first : last + 1].mean().item(), "predicted"))
@@ -96,6 +95,16 @@ def _stored_runs(stored: FactIndex, triple: Facts) -> Runs:
         return stored.runs[(stored.runs.first.ids[:, :3] == triple.ids[:, :3]).all(dim=1)]
     _, times = stored.find(triple, "t")
     return maximal_runs(Facts(triple.ids.expand(len(times), -1)).with_slot("t", times), stored.sizes)
+
+
+def _predict(predictor: IntervalPredictor, scorer: Scorer, stored: FactIndex, facts: Facts) -> Tensor:
+    """Return the predicted interval of each fact, which ends where it would reach a stored time: (B, 2)."""
+    scores, is_stored = _scores(scorer, stored, facts), stored.mask(facts, "t")
+    first, last = predictor.predict(scores, facts.p).T
+    times, likeliest = torch.arange(scores.shape[1]), scores.argmax(dim=1, keepdim=True)
+    before = times.where(is_stored & (times < likeliest), -1).amax(dim=1)
+    after = times.where(is_stored & (times > likeliest), scores.shape[1]).amin(dim=1)
+    return torch.stack([torch.maximum(first, before + 1), torch.minimum(last, after - 1)], dim=1)
 
 
 def to_dict(predictor: IntervalPredictor) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Fold:
 
     weights: Weights
     samples: Mapping[str, Sample]  # slot, or CELL -> predicted candidates, and whether they are held-out answers
+    runs: int  # that are held out: the answers of one are evidence of one
     gain: Tensor  # (n,): reciprocal ranks of held-out subjects and objects by all parts, less those by history alone
 
     @property
@@ -66,7 +67,7 @@ def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
         totals = ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored)
         samples[slot] = held_out.sample(totals, slot, generator)
     samples.update(_sample_of_cells(scorer, held_out, generator))
-    return Fold(weights, samples, torch.cat(gains))
+    return Fold(weights, samples, held_out.run_count, torch.cat(gains))
 
 
 def _sample_of_cells(scorer: MemoryScorer, held_out: HeldOut, generator: torch.Generator) -> dict[str, Sample]:
@@ -95,8 +96,10 @@ def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
         samples = [fold.samples[slot] for fold in folds if slot in fold.samples]
         if samples:
             pooled = Sample.concat(samples)
-            fits[slot] = fit_platt(pooled, strength=SLOPE_STRENGTH)
-            highest[slot] = highest_probability(int(pooled.truth.sum()))
+            answers = int(pooled.truth.sum())
+            evidence = min(answers, sum(fold.runs for fold in folds))
+            fits[slot] = fit_platt(pooled, strength=SLOPE_STRENGTH * answers / max(1, evidence))
+            highest[slot] = highest_probability(evidence)
     return Calibration(fits, among_predicted=True, highest=highest)
 
 
