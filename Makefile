@@ -46,7 +46,7 @@ check: $(READY)  ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(VENV)/.docs  ## the site of the documents, in build/site; `make test` runs every command and code block of them
+docs: $(VENV)/.docs  ## the site of the documents, in build/site; `make test` and `make test-all` run their commands and code
 	$(BIN)/python docs/prepare.py
 	$(BIN)/python -m examples.live --out build/docs/live
 	$(BIN)/zensical build --strict --config-file mkdocs.yml

@@ -37,7 +37,7 @@ PAGES = [
 HOW_TO = [page for page in PAGES if page.startswith("docs/how-to/")]  # whose commands run after the changes they show
 RUNNABLE = [page for page in PAGES if page not in HOW_TO]  # whose commands run as they are
 BESIDE_A_SERVICE = ("docs/tutorials/serve.md",)  # whose Python asks one: tests/serve/test_tutorial.py runs it
-SHORTER = {"--dim": "4", "--budget": "0.05"}
+SHORTER = {"--dim": "4", "--budget": "0.1"}
 
 
 def text_of(page: str) -> str:
