@@ -77,6 +77,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("curl") is None or shutil.which("bash") is None, reason="commands: curl and bash")
 def test_the_tutorial_of_the_service_shows_what_is_answered(folder, capsys):
     names: dict[str, object] = {}
