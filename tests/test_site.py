@@ -43,6 +43,13 @@ def test_every_link_leads_to_a_page_and_a_heading_of_it(built):
             assert not anchor or anchor in anchors(file), (page.name, file.name, anchor)
 
 
+def test_the_icons_of_the_theme_are_those_that_both_builders_have():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    icons = re.findall(r"icon: ([\w/-]+)", text)
+    assert icons
+    assert all(icon.startswith("material/") for icon in icons)
+
+
 def test_code_in_tables_has_no_backslash_before_a_bar(built):
     rows = re.findall(r"^\|.*$", (built / "concepts" / "models.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert any("`s:i p:j o:k t:l | lijk`" in row for row in rows)
