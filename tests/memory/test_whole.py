@@ -110,6 +110,15 @@ def test_a_few_facts_make_no_certain_guess(count, seed):
     assert known["probability"].max() <= highest if known.height else True
 
 
+def test_the_many_times_of_a_few_intervals_make_no_certain_guess():
+    rows = [(f"a{i % 5}", "leads", f"b{i % 3}", 2000 + 10 * i, 2010 + 10 * i) for i in range(8)]
+    frame = pl.DataFrame(rows, schema=["subject", "predicate", "object", "start", "end"], orient="row")
+    memory = Memory.learn(read(frame), model="history")
+    for subject, _, object, *_ in rows:
+        found = memory.recall(subject=subject, predicate="leads", object=object, top=100, include="predicted")
+        assert found["probability"].max() <= (len(rows) + 1) / (len(rows) + 3)
+
+
 def test_the_slope_of_a_few_answers_stays_near_one_and_that_of_many_is_theirs():
     def sample(copies: int) -> Sample:
         score = torch.tensor([0.1, 0.1, -0.1, -0.1, 0.1, -0.1], dtype=torch.float64).repeat(copies)

@@ -365,7 +365,4 @@ def _without(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
 
 def _stored_index(learned: Learned) -> FactIndex:
     """Return the index of the train split, of a semantic memory without times."""
-    scorer, train = learned.scorer, stored(learned.graph, "train")
-    if "t" not in scorer.slots:
-        train = scorer.normalize(train.first if isinstance(train, Runs) else train)
-    return index_of(train, learned.graph.sizes)
+    return learned.scorer.normalize_index(index_of(stored(learned.graph, "train"), learned.graph.sizes))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from recollect.engine import Zeros
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import Facts
+from recollect.graph.run_index import RunIndex
 from recollect.models import scoring
 from recollect.models.batch import Batch, real_candidates
 from recollect.models.config import ModelConfig
@@ -147,7 +148,10 @@ class TensorModel(nn.Module):
 
     def normalize_index(self, known: FactIndex) -> FactIndex:
         """Return the index of the normalized facts; the same index if the model has a time slot."""
-        return known if "t" in self.slots else FactIndex(self.normalize(known.facts), known.sizes)
+        if "t" in self.slots:
+            return known
+        facts = known.runs.first if isinstance(known, RunIndex) else known.facts  # one fact tells of a whole run
+        return FactIndex(self.normalize(facts), known.sizes)
 
     def inverse(self, facts: Facts) -> Facts:
         """Return (o, p⁻¹, s, t) of each fact (s, p, o, t); for reciprocal models."""

@@ -96,10 +96,8 @@ def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
         samples = [fold.samples[slot] for fold in folds if slot in fold.samples]
         if samples:
             pooled = Sample.concat(samples)
-            answers = int(pooled.truth.sum())
-            evidence = min(answers, sum(fold.runs for fold in folds))
-            fits[slot] = fit_platt(pooled, strength=SLOPE_STRENGTH * answers / max(1, evidence))
-            highest[slot] = highest_probability(evidence)
+            fits[slot] = fit_platt(pooled, strength=SLOPE_STRENGTH)
+            highest[slot] = highest_probability(min(int(pooled.truth.sum()), sum(fold.runs for fold in folds)))
     return Calibration(fits, among_predicted=True, highest=highest)
 
 
