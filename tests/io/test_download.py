@@ -364,6 +364,10 @@ ZIP, TAR = (archive(kind, {"train.txt": OTHER, "valid.txt": BODY}) for kind in (
         (b"<!DOCTYPE html>\n<p>log in", "gave a web page of 25 bytes, which cannot be unpacked (not a gzip file); "),
         (b"", "gave nothing, which cannot be unpacked (empty file); "),
     ],
+    ids=[
+        *("other zip", "other tar", "zip without the file", "tar without the file", "cut zip", "cut tar"),
+        *("spoilt zip", "spoilt tar", "web page", "nothing"),
+    ],  # archives have the moment in which they are made
 )
 def test_bad_archives_leave_nothing_behind(publisher, packed, cache, body, expected):
     publisher.answers = [Answer(body=body)]

@@ -114,8 +114,8 @@ def test_the_many_times_of_a_few_intervals_make_no_certain_guess():
     rows = [(f"a{i % 5}", "leads", f"b{i % 3}", 2000 + 10 * i, 2010 + 10 * i) for i in range(8)]
     frame = pl.DataFrame(rows, schema=["subject", "predicate", "object", "start", "end"], orient="row")
     memory = Memory.learn(read(frame), model="history")
-    for subject, _, object, *_ in rows:
-        found = memory.recall(subject=subject, predicate="leads", object=object, top=100, include="predicted")
+    for leader, _, country, *_ in rows:
+        found = memory.recall(subject=leader, predicate="leads", object=country, top=100, include="predicted")
         assert found["probability"].max() <= (len(rows) + 1) / (len(rows) + 3)
 
 

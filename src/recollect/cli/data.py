@@ -107,12 +107,12 @@ def data_fetch(
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Download datasets; an interrupted download continues.
+    """Download datasets that are not here yet.
 
     \b
     recollect data fetch icews14
     recollect data fetch icews14 wikidata12k
-    recollect data fetch gdelt500 --unverified
+    recollect data fetch yago11k --unverified
     Next: recollect train icews14
     """
     from recollect.io.datasets import find_dataset

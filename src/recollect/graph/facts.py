@@ -157,6 +157,14 @@ class Facts:
         return Facts(change(self.ids), value, weight)
 
 
+def check_cells(sizes: Mapping[str, int], slots: str = SLOTS) -> None:
+    """Raise UserError if a graph of these sizes has more cells of the given slots than `encode` can number."""
+    if math.prod(sizes[KINDS[slot]] for slot in slots) >= 2**62:
+        raise UserError(
+            f"a graph of {dict(sizes)} has more cells than 64 bits can number; keep fewer entities or times"
+        )
+
+
 def encode(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor:
     """Encode the given slots of each fact as one integer: (n,).
 
@@ -166,10 +174,7 @@ def encode(facts: Facts, sizes: Mapping[str, int], order: str = SLOTS) -> Tensor
     >>> encode(Facts.of([(1, 0, 2, 3)]), {"entity": 10, "predicate": 10, "time": 10}).item()
     1023
     """
-    if math.prod(sizes[KINDS[slot]] for slot in order) >= 2**62:
-        raise UserError(
-            f"a graph of {dict(sizes)} has more cells than 64 bits can number; keep fewer entities or times"
-        )
+    check_cells(sizes, order)
     codes = torch.zeros(len(facts), dtype=torch.int64, device=facts.ids.device)
     for slot in order:
         codes = codes * sizes[KINDS[slot]] + facts.column(slot)

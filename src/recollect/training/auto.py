@@ -198,6 +198,6 @@ def _reason(sizes: Mapping[str, int], facts: int, config: ModelConfig, free: int
     needed, allowed = training_bytes(config, sizes), MEMORY_SHARE * free
     return (
         f"{', '.join(words)}: {facts:,} training facts at {sizes['time']:,} times, "
-        f"{parameter_count(config, sizes):,} parameters, {needed / 2**30:.2g} GB to train, "
-        f"{MEMORY_SHARE:.0%} of the free memory being {allowed / 2**30:.2g} GB"
+        f"{parameter_count(config, sizes):,} parameters, {needed / 2**30:.2g} GiB to train, "
+        f"{MEMORY_SHARE:.0%} of the free memory being {allowed / 2**30:.2g} GiB"
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import UserError
+from recollect.graph.facts import check_cells
 from recollect.models.config import ModelConfig
 from recollect.models.parameters import equations_of
 from recollect.models.zoo import parameter_count, parse_model
@@ -38,6 +39,7 @@ class Demand:
         for name in ("entities", "times", "facts", "predicates"):
             if getattr(self, name) < 1:
                 raise UserError(f"a graph with {getattr(self, name)} {name} cannot be planned; wanted at least 1")
+        check_cells(self.sizes)
 
     @property
     def sizes(self) -> dict[str, int]:
