@@ -42,7 +42,8 @@ RIDGE = 1e-2  # in units of the mean ‖φ‖² of a triple: independent of the 
 UNSEEN = 1e-2  # weight of any cell, relative to a triple that occurs
 DIRECT = 2048  # elements of a time row up to which its equations are solved directly
 LOWEST = 0.25  # share of the answers that a calibration leaves out, with all cells that score lower
-SAMPLE = 2**20  # cells that a calibration is fitted to
+SAMPLE = 2**20  # random cells that a calibration is fitted to
+MOST_TRIPLES = 2**24  # triples that occur, over all times of a calibration
 STEPS = 60  # of conjugate gradients, at most
 RESIDUAL = 1e-2  # relative to that of zero rows, at which conjugate gradients stop
 BYTES = 256 * 2**20  # scores of all triples at some times
@@ -354,7 +355,9 @@ class SemanticStates:
         if not answers:
             nothing = FactIndex(Facts.of([]), self.graph.sizes)
             held_out = replace(held_out, facts=self.graph.split("train"), answers=held_out.stored, stored=nothing)
-        triples, times = Facts.concat([self.graph.split("train"), held_out.facts]), held_out.times(generator)
+        facts = Facts.concat([self.graph.split("train"), held_out.facts])
+        triples = distinct(Facts(facts.ids).with_slot("t", 0), self.graph.sizes)
+        times = held_out.times(generator)[: max(1, MOST_TRIPLES // len(triples))]
         sample = Sample.concat(
             sample_state(
                 self._projection.at(time), triples, time, held_out, generator=generator, count=SAMPLE // len(times)
