@@ -421,6 +421,14 @@ def test_what_a_semantic_memory_knows_is_calibrated_on_what_is_not_stored(triple
     assert facts["probability"].sum() == pytest.approx(true, rel=0.2)
 
 
+def test_the_only_predicate_of_a_semantic_memory_is_as_likely_as_any_cell():
+    rows = [(f"e{i}", "likes", f"e{j}", i * j % 7) for i in range(12) for j in range(12) if (i + j) % 3 == 0]
+    graph = split_randomly(read(pl.DataFrame(rows, schema=["subject", "predicate", "object", "time"], orient="row")))
+    memory = Memory.learn(graph, model="complex", dim=2, form="semantic", recipe=Recipe(epochs=1))
+    found = memory.recall(subject="e0", object="e1", include="predicted")
+    assert found["probability"].item() == pytest.approx(graph.counts["train"] / 12**2, rel=0.3)
+
+
 def test_labels_may_be_given_as_numbers():
     graph = read(pl.DataFrame({"s": [1, 2], "p": 7, "o": [2, 1], "t": [0, 1]}))
     memory = Memory.learn(graph, model="distmult", dim=2, recipe=Recipe(epochs=1))

@@ -364,8 +364,9 @@ class SemanticStates:
             )
             for time in times
         )
-        # the lowest answers would bend the fit to candidates that nobody looks at
-        hopeful = sample[sample.score >= sample.score[sample.truth].quantile(LOWEST)] if sample.truth.any() else sample
+        if sample.truth.any():  # the lowest answers would bend the fit to candidates that nobody looks at
+            true = sample.score[sample.truth].sort().values
+            sample = sample[sample.score >= true[int(LOWEST * len(true))]]
         slots = ("s", "p", "o", CELL)
         highest = dict.fromkeys(slots, highest_probability(answers))
-        return Calibration(dict.fromkeys(slots, fit_platt(hopeful)), highest=highest)
+        return Calibration(dict.fromkeys(slots, fit_platt(sample)), highest=highest)

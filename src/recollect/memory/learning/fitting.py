@@ -11,7 +11,8 @@ from torch import Tensor
 
 from recollect.evaluation.calibration import CELL, Calibration, Sample, fit_platt, highest_probability
 from recollect.evaluation.ranking import Scorer
-from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts
+from recollect.graph.facts import KINDS, SLOTS, EpisodicGraph, Facts, distinct
+from recollect.graph.runs import split_runs
 from recollect.graph.seeds import seeded
 from recollect.memory.answering.held_out import HeldOut
 from recollect.memory.answering.knowledge import sample_times
@@ -81,15 +82,14 @@ def _sample_of_cells(scorer: MemoryScorer, held_out: HeldOut, generator: torch.G
     return {CELL: sample_state(model, triples, 0, held_out, generator=generator)}
 
 
-def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
+def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph, slots: str = SLOTS) -> Calibration:
     """Return the calibration of predicted answers and cells by the held-out facts of all folds.
 
-    A slot with one id says how dense the graph is. No probability is higher than the number of held-out answers
-    supports.
+    A slot with one id says how dense the graph is in the given `slots`; a semantic memory has no times. No probability
+    is higher than the number of held-out answers supports.
     """
-    cells = graph.sizes["entity"] ** 2 * graph.sizes["predicate"] * graph.sizes["time"]
     fits: dict[str, tuple[float, ...]] = {
-        slot: (0.0, _density(graph, cells)) for slot in SLOTS if graph.sizes[KINDS[slot]] < 2
+        slot: (0.0, _density(graph, slots)) for slot in slots if graph.sizes[KINDS[slot]] < 2
     }
     highest = dict.fromkeys((*SLOTS, CELL), highest_probability(0))
     for slot in (*SLOTS, CELL):
@@ -101,9 +101,12 @@ def calibration_of(folds: Sequence[Fold], graph: EpisodicGraph) -> Calibration:
     return Calibration(fits, among_predicted=True, highest=highest)
 
 
-def _density(graph: EpisodicGraph, cells: int) -> float:
-    """Return the logit of the share of cells that are stored."""
-    return math.log(max(1, graph.counts["train"]) / (cells + 1))
+def _density(graph: EpisodicGraph, slots: str) -> float:
+    """Return the logarithm of the share of the cells of some slots that are stored."""
+    stored = graph.counts["train"]
+    if "t" not in slots:
+        stored = len(distinct(split_runs(graph)["train"].first.with_slot("t", 0), graph.sizes))
+    return math.log(max(1, stored) / (1 + math.prod(graph.sizes[KINDS[slot]] for slot in slots)))
 
 
 def _score(parts: Sequence[Scorer], facts: Facts, slot: str, size: int, generator: torch.Generator) -> list[Scored]:

@@ -238,15 +238,17 @@ def choose(
         with show() as progress:
             fitted = History.fit(stored(graph, "train"), graph.sizes, seed=seed, progress=progress)
         cells = CellRates.fit(fitted, seed=seed)
+    scorer = MemoryScorer(models, fitted, {}, cells)
     if not len(held_out.facts):
-        return Choice(fitted, cells, {}, calibration_of([], graph))
+        return Choice(fitted, cells, {}, calibration_of([], graph, scorer.slots))
     with one_thread():
-        fold = fit_fold(MemoryScorer(models, fitted, {}, cells), held_out, seed)
-        scorer = MemoryScorer(models, fitted, fold.weights, cells)
+        fold = fit_fold(scorer, held_out, seed)
+        scorer = replace(scorer, weights=fold.weights)
         intervals = None
         if history and len(graph.times) <= INTERVAL_TIMES:
             intervals = fit_predictor(scorer, graph, held_out.stored, seed=seed)
-        return Choice(fitted, cells, fold.weights, calibration_of([fold], graph), fold, intervals)
+        calibration = calibration_of([fold], graph, scorer.slots)
+        return Choice(fitted, cells, fold.weights, calibration, fold, intervals)
 
 
 def learn_history(graph: EpisodicGraph, *, seed: int = 0, show: ShowProgress = not_shown) -> Learned:
