@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 import torch
 
-from recollect import Memory, Recipe, UserError, load, read
+from recollect import Memory, Recipe, UserError, dataset, load, read, split_by_time, split_randomly
 from recollect.evaluation.calibration import predicted_logits
 from recollect.graph.facts import SLOT_NAMES
 from recollect.memory.answering.scorer import fit_weights, score_parts
@@ -178,6 +178,38 @@ def test_what_was_never_stored_is_known_with_a_probability(history):
     for given in ({"subject": predicted["subject"][0]}, {"predicate": predicted["predicate"][0]}):
         (name, label), *_ = given.items()
         assert set(history.know(**given, as_of="2001-05", top=50)[name]) == {label}
+
+
+@pytest.mark.parametrize("options", [{"model": "history"}, {"model": "complex", "dim": 8, "history": False}])
+def test_what_is_known_at_any_time_of_a_sparse_graph_is_calibrated(options):
+    # over all times, probabilities add up to about the number of withheld facts
+    graph = dataset("world", countries=4, years=8)
+    chosen = torch.randperm(len(graph.facts), generator=torch.Generator().manual_seed(0))[:400]
+    graph = split_randomly(graph.with_splits({"train": graph.facts[chosen]}), valid=0.1, test=0.1)
+    if options["model"] != "history":
+        options = options | {"recipe": Recipe(epochs=40, learning_rate=0.02, validate_every=10), "static": False}
+    memory = Memory.learn(graph, **options)
+    found = [memory.know(as_of=time, include="predicted", top=10**6) for time in graph.times.labels]
+    total = sum(answers["probability"].sum() for answers in found)
+    assert total == pytest.approx(graph.counts["valid"] + graph.counts["test"], rel=0.4)
+
+
+def test_facts_after_the_last_stored_time_calibrate_no_projection(small_world):
+    graph = split_by_time(small_world.with_splits({"train": small_world.facts}), valid=0.2, test=0.2)
+    memory = Memory.learn(graph, model="complex", dim=4, recipe=Recipe(epochs=2), history=False, static=False)
+    found = memory.know(as_of=graph.times.labels[3], include="predicted", top=10**6)
+    assert found["probability"].max() <= 1 / 3
+    withheld = split_randomly(small_world.with_splits({"train": small_world.facts}), valid=0.2, test=0.2)
+    sure = Memory.learn(withheld, model="complex", dim=4, recipe=Recipe(epochs=2), history=False, static=False)
+    assert sure.project().calibration.highest["cell"] > 0.9
+
+
+def test_a_memory_that_forgot_everything_knows_nothing_for_sure(small_world):
+    graph = small_world.with_splits({"train": small_world.facts})
+    memory = Memory.learn(graph, model="complex", dim=4, recipe=Recipe(epochs=1), history=False, static=False)
+    memory.forget(time="2000..2001")
+    assert memory.know(include="stored").height == 0
+    assert memory.know(top=5)["probability"].max() <= 1 / 3
 
 
 def test_history_is_trained_and_asked_by_command(run, tmp_path):

@@ -98,6 +98,10 @@ class Sample:
         )
         return cls(score, truth, weight, torch.cat(context) if context else None, torch.cat(count) if count else None)
 
+    def times(self, weight: float) -> Sample:
+        """Return the same candidates, each representing `weight` times as many."""
+        return replace(self, weight=self.weight * weight)
+
     def __getitem__(self, rows: Tensor) -> Sample:
         """Return the candidates that a mask (m,) selects."""
         context, count = (None if each is None else each[rows] for each in (self.context, self.count))

@@ -29,6 +29,7 @@ class HeldOut:
     known: FactIndex  # both
     unseen: float = 0.0  # facts that are withheld besides, the test split, for each held-out fact
     present: Mapping[str, Tensor] = field(default_factory=dict)  # slot -> which ids can be answers, if not all: (N,)
+    last: int = -1  # the last stored time
 
     @classmethod
     def of(cls, graph: EpisodicGraph, *, is_fold: bool = False) -> HeldOut:
@@ -40,10 +41,10 @@ class HeldOut:
         answers, stored, known = (
             index_of(stored_in(graph, *splits), graph.sizes) for splits in (["valid"], ["train"], ["train", "valid"])
         )
-        at_random = len(valid) > 0 and int(valid.t.min()) <= _last_time(graph)
-        unseen = graph.counts.get("test", 0) / max(1, graph.counts.get("valid", 0)) if at_random else 0.0
-        present = _present(graph) if is_fold else {}
-        return cls(valid, answers, stored, known, unseen, present)
+        found = cls(valid, answers, stored, known, present=_present(graph) if is_fold else {}, last=_last_time(graph))
+        if found.is_later:
+            return found
+        return replace(found, unseen=graph.counts.get("test", 0) / max(1, graph.counts.get("valid", 0)))
 
     def normalized(self, scorer: MemoryScorer) -> HeldOut:
         """Return the same facts as a scorer tells them apart: semantic ones without their times."""
@@ -57,10 +58,23 @@ class HeldOut:
             return len(self.answers.runs)
         return len(maximal_runs(self.facts, self.answers.sizes))
 
-    def times(self, generator: torch.Generator) -> list[int]:
-        """Return at most FIT_TIMES random times of held-out facts."""
-        times = self.facts.t.unique()
-        return times[torch.randperm(len(times), generator=generator)[:FIT_TIMES]].tolist()
+    @property
+    def is_later(self) -> bool:
+        """Whether all facts are after the last stored time, or there are none."""
+        return not len(self.facts) or int(self.facts.t.min()) > self.last
+
+    def times(self, generator: torch.Generator, most: int = FIT_TIMES) -> list[tuple[int, float]]:
+        """Return random times and their weights: at most `most` with held-out facts, as many without.
+
+        A weight is the number of times that one represents, in units of that of the times with held-out facts.
+        """
+        asked = self.facts.t.unique()
+        is_other = torch.ones(max(self.last, int(asked.max())) + 1, dtype=torch.bool)
+        is_other[asked] = False
+        others = is_other.nonzero()[:, 0]
+        chosen, rest = (times[torch.randperm(len(times), generator=generator)[:most]] for times in (asked, others))
+        weight = len(others) / max(1, len(rest)) / (len(asked) / len(chosen))
+        return [*((time, 1.0) for time in chosen.tolist()), *((time, weight) for time in rest.tolist())]
 
     def sample(self, scored: Iterable[tuple[Facts, Tensor]], slot: str, generator: torch.Generator) -> Sample:
         """Return predicted candidates of scored questions, facts and their (B, N) scores, and which are answers."""

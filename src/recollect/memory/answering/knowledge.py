@@ -151,11 +151,11 @@ def _scores(rates: Floats) -> Tensor:
 
 
 def sample_times(cells: CellRates, held_out: HeldOut, generator: torch.Generator) -> Sample:
-    """Return log λ of cells that are not stored, at times of held-out facts, and whether they are such facts."""
+    """Return log λ of cells that are not stored, at times of a graph, and whether they are held-out facts."""
     stored, answers = held_out.stored, held_out.answers
     sample = Sample.concat(
-        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator)
-        for time in held_out.times(generator)
+        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator).times(weight)
+        for time, weight in held_out.times(generator)
     )
     return replace(sample, count=torch.full_like(sample.weight, 1 + held_out.unseen))
 

@@ -34,7 +34,7 @@ from recollect.graph import episodes
 from recollect.graph.fact_index import FactIndex
 from recollect.graph.facts import KINDS, EpisodicGraph, Facts, distinct, encode
 from recollect.graph.seeds import seeded
-from recollect.memory.answering.held_out import HeldOut
+from recollect.memory.answering.held_out import FIT_TIMES, HeldOut
 from recollect.models.semantic import check_projectable, plain_model, semantic_model
 from recollect.models.tensor_model import TensorModel
 
@@ -345,28 +345,29 @@ class SemanticStates:
 
     @cached_property
     def _calibration(self) -> Calibration:
-        """The calibration of cells as of any time, fitted to held-out facts.
+        """The calibration of cells as of any time, fitted to facts that are held out of the stored times.
 
         Without these it is fitted to stored ones, which are recalled better, and says no more than no answer supports.
         """
         assert self._projection is not None
-        held_out, generator = HeldOut.of(self.graph), seeded(0)
-        answers = len(held_out.facts)
-        if not answers:
-            nothing = FactIndex(Facts.of([]), self.graph.sizes)
-            held_out = replace(held_out, facts=self.graph.split("train"), answers=held_out.stored, stored=nothing)
+        held_out, generator, slots = HeldOut.of(self.graph), seeded(0), ("s", "p", "o", CELL)
+        runs = 0 if held_out.is_later else held_out.run_count
+        if not runs:
+            nothing, train = FactIndex(Facts.of([]), self.graph.sizes), self.graph.split("train")
+            held_out = replace(held_out, facts=train, answers=held_out.stored, stored=nothing)
+        highest = dict.fromkeys(slots, highest_probability(runs))
+        if not len(held_out.facts):
+            return Calibration({}, highest=highest)
         facts = Facts.concat([self.graph.split("train"), held_out.facts])
         triples = distinct(Facts(facts.ids).with_slot("t", 0), self.graph.sizes)
-        times = held_out.times(generator)[: max(1, MOST_TRIPLES // len(triples))]
+        times = held_out.times(generator, most=max(1, min(FIT_TIMES, MOST_TRIPLES // len(triples))))
         sample = Sample.concat(
             sample_state(
                 self._projection.at(time), triples, time, held_out, generator=generator, count=SAMPLE // len(times)
-            )
-            for time in times
+            ).times(weight)
+            for time, weight in times
         )
         if sample.truth.any():  # the lowest answers would bend the fit to candidates that nobody looks at
             true = sample.score[sample.truth].sort().values
             sample = sample[sample.score >= true[int(LOWEST * len(true))]]
-        slots = ("s", "p", "o", CELL)
-        highest = dict.fromkeys(slots, highest_probability(answers))
         return Calibration(dict.fromkeys(slots, fit_platt(sample)), highest=highest)

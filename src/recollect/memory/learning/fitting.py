@@ -53,22 +53,33 @@ class Fold:
 def fit_fold(scorer: MemoryScorer, held_out: HeldOut, seed: int) -> Fold:
     """Fit the weights of a scorer's parts to held-out facts, and score their candidates."""
     held_out, generator = held_out.normalized(scorer), seeded(seed)
-    parts, history = scorer.parts, scorer.history
-    start = (1 / len(parts),) * len(parts) if history is None else (0.0,) * len(scorer.models) + (1.0,)
     weights: Weights = {}
     samples, gains = {}, [torch.empty(0)]
     for slot in scorer.slots:
-        if held_out.stored.size(slot) < 2:
-            continue
-        scored = _score(parts, held_out.facts, slot, held_out.stored.size(slot), generator)
-        if len(parts) > 1:
-            weights[slot] = fit_weights(scored, slot, known=held_out.known, start=start)
-            if history is not None and slot in "so":
-                gains.append(reciprocal_gain(scored, slot, weights[slot], known=held_out.known))
-        totals = ((each.facts, each.total(weights.get(slot, (1.0,)))) for each in scored)
-        samples[slot] = held_out.sample(totals, slot, generator)
+        if held_out.stored.size(slot) > 1:
+            fitted, samples[slot], gain = _fit_slot(scorer, held_out, slot, generator)
+            gains.append(gain)
+            if len(scorer.parts) > 1:
+                weights[slot] = fitted
     samples.update(_sample_of_cells(scorer, held_out, generator))
     return Fold(weights, samples, held_out.run_count, torch.cat(gains))
+
+
+def _fit_slot(
+    scorer: MemoryScorer, held_out: HeldOut, slot: str, generator: torch.Generator
+) -> tuple[tuple[float, ...], Sample, Tensor]:
+    """Return the weights of a scorer's parts for a slot, scored candidates, and the gain of `Fold` for s and o."""
+    parts, history = scorer.parts, scorer.history
+    scored = _score(parts, held_out.facts, slot, held_out.stored.size(slot), generator)
+    weights: tuple[float, ...] = (1.0,)
+    gain = torch.empty(0)
+    if len(parts) > 1:
+        start = (1 / len(parts),) * len(parts) if history is None else (0.0,) * len(scorer.models) + (1.0,)
+        weights = fit_weights(scored, slot, known=held_out.known, start=start)
+        if history is not None and slot in "so":
+            gain = reciprocal_gain(scored, slot, weights, known=held_out.known)
+    totals = ((each.facts, each.total(weights)) for each in scored)
+    return weights, held_out.sample(totals, slot, generator), gain
 
 
 def _sample_of_cells(scorer: MemoryScorer, held_out: HeldOut, generator: torch.Generator) -> dict[str, Sample]:
