@@ -98,7 +98,7 @@ class Sample:
         )
         return cls(score, truth, weight, torch.cat(context) if context else None, torch.cat(count) if count else None)
 
-    def times(self, weight: float) -> Sample:
+    def weighted(self, weight: float) -> Sample:
         """Return the same candidates, each representing `weight` times as many."""
         return replace(self, weight=self.weight * weight)
 

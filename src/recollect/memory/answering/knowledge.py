@@ -154,7 +154,7 @@ def sample_times(cells: CellRates, held_out: HeldOut, generator: torch.Generator
     """Return log λ of cells that are not stored, at times of a graph, and whether they are held-out facts."""
     stored, answers = held_out.stored, held_out.answers
     sample = Sample.concat(
-        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator).times(weight)
+        sample_cells(cells, time, time, stored=stored, answers=answers, generator=generator).weighted(weight)
         for time, weight in held_out.times(generator)
     )
     return replace(sample, count=torch.full_like(sample.weight, 1 + held_out.unseen))

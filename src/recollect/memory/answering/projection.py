@@ -364,7 +364,7 @@ class SemanticStates:
         sample = Sample.concat(
             sample_state(
                 self._projection.at(time), triples, time, held_out, generator=generator, count=SAMPLE // len(times)
-            ).times(weight)
+            ).weighted(weight)
             for time, weight in times
         )
         if sample.truth.any():  # the lowest answers would bend the fit to candidates that nobody looks at
