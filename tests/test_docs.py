@@ -36,7 +36,7 @@ PAGES = [
 ]
 HOW_TO = [page for page in PAGES if page.startswith("docs/how-to/")]  # whose commands run after the changes they show
 RUNNABLE = [page for page in PAGES if page not in HOW_TO]  # whose commands run as they are
-BESIDE_A_SERVICE = ("docs/tutorials/serve.md",)  # whose Python asks one: tests/serve/test_tutorial.py runs it
+ASKING_A_SERVICE = ("docs/tutorials/serve.md",)  # whose Python asks one: tests/serve/test_tutorial.py runs it
 SHORTER = {"--dim": "4", "--budget": "0.1"}
 
 
@@ -163,7 +163,7 @@ def test_every_command_of_a_page_runs(run, page_folder, page):
 
 def pages_with_python() -> list[str]:
     found = [page for page in PAGES if any(language == "python" for language, _ in blocks(page))]
-    return [page for page in found if page not in BESIDE_A_SERVICE]
+    return [page for page in found if page not in ASKING_A_SERVICE]
 
 
 @pytest.mark.parametrize("page", pages_with_python())
